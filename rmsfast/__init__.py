@@ -1,0 +1,6 @@
+"""Root mean square quantities of large arrays: one pass, exact, at memory speed."""
+
+from rmsfast.reductions import rms, rmse
+
+__version__ = "0.1.0"
+__all__ = ["rms", "rmse"]

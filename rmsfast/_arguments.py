@@ -1,0 +1,235 @@
+"""Arguments made uniform, and every refusal: `function: argument must requirement, got actual`."""
+
+from functools import lru_cache
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.exceptions import AxisError
+
+from rmsfast import _formats
+
+NAN_POLICIES = ("propagate", "omit", "raise")
+
+
+class Source(NamedTuple):
+    """An input array as the kernels take it."""
+
+    array: np.ndarray  # as it came, at least 0-d
+    kind: str  # storage format
+    mask: np.ndarray | None  # True where a masked array hides a value
+
+
+def fail(function: str, argument: str, requirement: str, actual: object) -> ValueError:
+    return ValueError(f"{function}: {argument} must {requirement}, got {actual}")
+
+
+def source(function: str, argument: str, x: Any, format: str | None) -> Source:
+    """Any array_like as an array of a known storage format."""
+    found = None if isinstance(x, np.ndarray) else torch_tensor(function, argument, x)
+    if found is not None:
+        x, name = found
+        format = format or name
+    mask = x.mask if isinstance(x, np.ma.MaskedArray) and x.mask is not np.ma.nomask else None
+    try:
+        array = np.asarray(x)
+    except (ValueError, TypeError) as error:
+        if "inhomogeneous" in str(error):
+            raise fail(function, argument, "be an array", "rows of different lengths") from None
+        raise TypeError(f"{function}: {argument} must be an array, got {type(x).__name__}") from None
+    kind = _formats.kind_of(array.dtype, format)
+    if kind is None:
+        raise TypeError(dtype_message(function, argument, array.dtype, format))
+    return Source(array, kind, mask)
+
+
+def torch_tensor(function: str, argument: str, x: Any) -> tuple[np.ndarray, str | None] | None:
+    try:
+        return _formats.from_torch(x)
+    except (TypeError, RuntimeError) as error:
+        place = getattr(x, "device", "?")
+        if str(place) == "cpu":
+            raise TypeError(
+                f"{function}: {argument} must be a dense real or complex tensor, got {getattr(x, 'dtype', error)}"
+            ) from None
+        raise TypeError(
+            f"{function}: {argument} must be a CPU tensor, got one on {place} (use .cpu())"
+        ) from None
+
+
+def dtype_message(function: str, argument: str, dtype: np.dtype, format: str | None) -> str:
+    if format is not None:
+        size = 8 * _formats.CODES[format].itemsize
+        return f"{function}: {argument} must hold codes of {size} bits (uint{size}) for format={format!r}, got {dtype}"
+    remedy = ""
+    if dtype.kind == "V" and dtype.names is None and dtype.itemsize in (1, 2):
+        remedy = "; name its format, for example format='bfloat16'"
+    elif dtype.kind in "fc":
+        remedy = "; use .astype('float64')" if dtype.kind == "f" else "; use .astype('complex128')"
+    elif dtype.kind == "O":
+        remedy = "; use .astype(float)"
+    return f"{function}: {argument} must have a boolean, integer, floating or complex dtype, got {dtype}{remedy}"
+
+
+@lru_cache(maxsize=1024)
+def axes_of(function: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """The reduced axes, ascending; a 0-d input is a vector of one coordinate."""
+    if axis is None:
+        return tuple(range(max(ndim, 1)))
+    ndim = max(ndim, 1)
+    found = []
+    for a in axis if isinstance(axis, tuple) else (axis,):
+        try:
+            k = index(a)
+        except TypeError:
+            actual = repr(axis)
+            raise TypeError(f"{function}: axis must be an int, a tuple of ints or None, got {actual}") from None
+        if not -ndim <= k < ndim:
+            raise AxisError(f"{function}: axis must be in [-{ndim}, {ndim}), got {k}")
+        found.append(k % ndim)
+    if len(set(found)) != len(found):
+        raise fail(function, "axis", "name each axis once", axis)
+    return tuple(sorted(found))
+
+
+def hashable_axis(function: str, axis: Any) -> Any:
+    """The axis as a key: lists and arrays of ints are not taken for tuples."""
+    if axis is None or isinstance(axis, (int, tuple)):
+        return axis
+    try:
+        return index(axis)
+    except TypeError:
+        raise TypeError(f"{function}: axis must be an int, a tuple of ints or None, got {axis!r}") from None
+
+
+def result_dtype(function: str, dtype: Any, default: str) -> np.dtype:
+    """The dtype of a reduction's result."""
+    if dtype is None:
+        return np.dtype(default)
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None)
+    if isinstance(name, str) and name in _formats.CODES:
+        return _formats.ml_dtype(function, name)
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"{function}: dtype must be a real floating dtype, got {dtype!r}") from None
+    if found.name in _formats.CODES or found in (np.float16, np.float32, np.float64):
+        return found.newbyteorder("=")
+    raise TypeError(f"{function}: dtype must be a real floating dtype of at most 64 bits, got {found}")
+
+
+def check_out(function: str, out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"{function}: out must be a numpy array, got {type(out).__name__}")
+    if out.shape != shape:
+        raise fail(function, "out", f"have shape {shape}", out.shape)
+    if out.dtype != dtype:
+        raise TypeError(f"{function}: out must have dtype {dtype}, got {out.dtype}")
+    if not out.flags.writeable:
+        raise fail(function, "out", "be writeable", "a read-only array")
+
+
+def check_threads(function: str, threads: Any) -> None:
+    if threads is None:
+        return
+    if isinstance(threads, bool) or not hasattr(threads, "__index__"):
+        raise TypeError(f"{function}: threads must be None or an int >= 1, got {threads!r}")
+    if threads < 1:
+        raise fail(function, "threads", "be None or an int >= 1", threads)
+
+
+def check_choice(function: str, argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise fail(function, argument, "be one of " + ", ".join(map(repr, choices)), repr(value))
+
+
+def common_shape(
+    function: str, names: tuple[str, ...], shapes: list[tuple[int, ...]], axis: Any
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape of one array or a pair, and the reduced axes: along these nothing is broadcast.
+
+    A 0-d array stands for a vector of one coordinate, beside another for any vector.
+    """
+    ndim = max(map(len, shapes))
+    axes = axes_of(function, axis, ndim)
+    shapes = [s for s in shapes if s] or [(1,)]
+    if len(shapes) == 1:
+        return shapes[0], axes
+    left, right = ((None,) * (ndim - len(s)) + s for s in shapes)
+    actual = f"shapes {shapes[0]} and {shapes[1]}"
+    shape = []
+    for k, (m, n) in enumerate(zip(left, right, strict=True)):
+        if k in axes and m != n:
+            requirement = "have equal lengths along the reduced axes"
+            raise ValueError(f"{function}: {names[0]} and {names[1]} must {requirement}, got {actual}")
+        if m != n and m not in (1, None) and n not in (1, None):
+            raise ValueError(f"{function}: {names[0]} and {names[1]} must match, got {actual}")
+        shape.append(n if m in (1, None) else m)
+    return tuple(shape), axes
+
+
+def weak_numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A Python number beside an array takes the width of its dtype, as in NumPy (NEP 50)."""
+    if len(given) < 2 or all(isinstance(a, (int, float, complex)) for a in given):
+        return given
+    found = []
+    for a, other in (given, given[::-1]):
+        if type(a) in (int, float, complex):
+            kind = getattr(getattr(other, "dtype", None), "name", None)
+            narrow = kind in _formats.NARROW or str(kind).removeprefix("torch.") in _formats.NARROW
+            single = np.complex64 if isinstance(a, complex) else np.float32
+            a = single(a) if narrow else a
+        found.append(a)
+    return tuple(found)
+
+
+def kept(
+    function: str, sources: list[Source], where: Any, shape: tuple[int, ...]
+) -> tuple[np.ndarray, str] | None:
+    """What is kept: `where`, or a mask of hidden values, or both in one array."""
+    masks = [s.mask for s in sources if s.mask is not None]
+    chosen = None
+    if where is not None:
+        try:
+            chosen = np.asarray(where)
+        except ValueError:
+            raise fail(function, "where", "be a boolean array", "rows of different lengths") from None
+        if chosen.dtype != np.bool_:
+            raise TypeError(f"{function}: where must be boolean, got dtype {chosen.dtype}")
+        chosen = broadcast(function, "where", chosen, shape)
+    if not masks:
+        return None if chosen is None else (chosen, "bool")
+    masks = [np.broadcast_to(m, shape) for m in masks]
+    hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
+    return (hidden, "hidden") if chosen is None else (chosen & ~hidden, "bool")
+
+
+def weights(function: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
+    if given is None:
+        return None
+    found = source(function, "weights", given, None)
+    if found.kind.startswith("complex"):
+        raise TypeError(f"{function}: weights must have a real dtype, got {found.array.dtype}")
+    return broadcast(function, "weights", found.array, shape), found.kind
+
+
+def check_format(function: str, format: Any) -> None:
+    if format is not None and format not in _formats.CODES:
+        raise fail(function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format))
+
+
+def check_flags(function: str, flags: np.ndarray, nan_policy: str) -> None:
+    """The refusals that only a look at every value can make."""
+    if (flags & 2).any():
+        actual = "a negative, infinite or NaN weight"
+        raise fail(function, "weights", "be non-negative and finite", actual)
+    if nan_policy == "raise" and (flags & 1).any():
+        count = int(np.count_nonzero(flags & 1))
+        raise fail(function, "x", "hold no NaN under nan_policy='raise'", f"NaN in {count} of {flags.size} rows")
+
+
+def broadcast(function: str, argument: str, a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    try:
+        return np.broadcast_to(a, shape)
+    except ValueError:
+        raise fail(function, argument, f"be broadcastable to shape {shape}", f"shape {a.shape}") from None

@@ -1,0 +1,397 @@
+"""The compiled loops: which runs of elements are summed, and what becomes of the sums.
+
+A *partial* is a tuple of FIELDS float64: the sum as a pair with an exponent (its value
+is (high + low) * 2**-exponent), the weight (count of values, or sum of weights) in the
+same form, the number of NaN left out and of bad weights. Every row is cut into blocks of
+BLOCK elements, whose partials are folded in order.
+
+Arrays arrive as one-dimensional views of any stride; where their elements lie is told by
+`g`: row 0 the shape, rows 1 to 5 the strides in bytes of x, y, partner, where, weights.
+The first `outer` axes count rows, the others coordinates in C order. Bit k of `awkward`
+says that the coordinates of array k do not lie side by side, bit 8 + k that its bytes
+are swapped.
+"""
+
+import math
+
+import numpy as np
+from numba import config, njit, prange
+
+from rmsfast._lanes import (
+
+    accumulate,
+    accumulate_columns,
+    address,
+    addresses,
+    advance,
+    fetch,
+    lane_state,
+    reduce_columns,
+    reduce_lanes,
+    scratch_space,
+    state_size,
+    two_product,
+)
+from rmsfast._partial import BLOCK, FIELDS
+from rmsfast._partial import EMPTY as NOTHING
+from rmsfast._vectors import LANES, SCRATCH, WIDTH
+
+
+LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the range of float64
+UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
+AHEAD_ROWS = 8  # coordinates of a column: on their way while this one is summed
+ALL = -1 ^ (0b11111 << 9)  # all arrays out of place, no bytes swapped
+UP_EXPONENT, DOWN_EXPONENT = 1800, -1200
+
+
+CACHED = bool(config.CACHE_DIR)  # set while this file is imported, see _launch
+inner = njit(nogil=True, error_model="numpy")
+hot = njit(nogil=True, error_model="numpy", forceinline=True)
+serial = njit(nogil=True, error_model="numpy", cache=CACHED)
+parallel = njit(nogil=True, error_model="numpy", cache=CACHED, parallel=True)
+
+
+# ------------------------------------------------------------------------------ pairs
+
+
+@inner
+def two_sum(a, b):
+    s = a + b
+    z = s - a
+    return s, (a - (s - z)) + (b - z)
+
+
+@inner
+def add_pairs(ah, al, bh, bl):
+    s, e = two_sum(ah, bh)
+    t, f = two_sum(al, bl)
+    e += t
+    h = s + e
+    e = (e - (h - s)) + f
+    s = h + e
+    return s, e - (s - h)
+
+
+@inner
+def add_scaled(ah, al, ae, bh, bl, be):
+    """Sum of two pairs with exponents; the smaller exponent (larger range) is kept."""
+    e = min(ae, be)
+    if ae != e:
+        ah, al = math.ldexp(ah, int(e - ae)), math.ldexp(al, int(e - ae))
+    if be != e:
+        bh, bl = math.ldexp(bh, int(e - be)), math.ldexp(bl, int(e - be))
+    s = ah + bh
+    if not math.isfinite(s):
+        return s, 0.0, e
+    h, low = add_pairs(ah, al, bh, bl)
+    return h, low, e
+
+
+@inner
+def fold(a, b):
+    """The partial of two neighbouring runs."""
+    s, sl, se = add_scaled(a[0], a[1], a[2], b[0], b[1], b[2])
+    w, wl, we = add_scaled(a[3], a[4], a[5], b[3], b[4], b[5])
+    return s, sl, se, w, wl, we, a[6] + b[6], a[7] + b[7]
+
+
+@inner
+def divide_pairs(ah, al, bh, bl):
+    """Quotient of two pairs as a pair."""
+    q = ah / bh
+    if not math.isfinite(q) or q == 0.0:
+        return q, 0.0
+    p, e = two_product(q, bh)
+    low = (((ah - p) - e) + al - q * bl) / bh
+    h = q + low
+    return h, low - (h - q)
+
+
+@inner
+def root_of_pair(q, low):
+    """Square root of a pair as a pair."""
+    h = math.sqrt(q)
+    if h == 0.0 or not math.isfinite(h):
+        return h, 0.0
+    s, f = two_product(h, h)
+    return h, (((q - s) - f) + low) / (2.0 * h)
+
+
+@inner
+def root_pair(p):
+    """sqrt(sum / weight) of a partial as a pair with an exponent (value * 2**-exponent)."""
+    q, low = divide_pairs(p[0], p[1], p[3], p[4])
+    e = p[2] - p[5]
+    if int(e) % 2:
+        q, low, e = 2.0 * q, 2.0 * low, e + 1.0
+    h, low = root_of_pair(q, low)
+    return h, low, e / 2.0
+
+
+@inner
+def rounded(h, low, e):
+    """The float64 nearest to (h + low) * 2**-e, rounded once even where it is subnormal."""
+    if e == 0.0 or not math.isfinite(h) or h == 0.0:
+        return h + low
+    k = int(e)
+    if math.ldexp(h, -k) >= 2.2250738585072014e-308:
+        return math.ldexp(h + low, -k)
+    spacing = math.ldexp(1.0, k - 1074)
+    grid = 1.5 * 2.0**52 * spacing
+    t, rest = two_sum(grid, h)
+    base = t - grid
+    rest += low
+    if rest > 0.5 * spacing:
+        base += spacing
+    elif rest < -0.5 * spacing:
+        base -= spacing
+    return math.ldexp(base, -k)
+
+
+@inner
+def root(p, single):
+    """sqrt(sum / weight) of a partial."""
+    if p[2] != 0.0 or p[5] != 0.0:
+        return rounded(*root_pair(p))
+    if single:  # the float32 nearest to this is what is asked for
+        return math.sqrt(p[0] / p[3])
+    q, low = divide_pairs(p[0], p[1], p[3], p[4])
+    h, low = root_of_pair(q, low)
+    return h + low
+
+
+@hot
+def finish(p, out, flags, row):
+    """Store the root of a partial; flags: 1 if NaN was dropped, 2 if a weight was bad."""
+    out[row] = root(p, out.itemsize == 4)
+    if flags is not None:
+        flags[row] = (p[6] > 0.0) + 2 * (p[7] > 0.0)
+
+
+@hot
+def load(partials, k):
+    return (
+        partials[k, 0], partials[k, 1], partials[k, 2], partials[k, 3],
+        partials[k, 4], partials[k, 5], partials[k, 6], partials[k, 7],
+    )  # fmt: skip
+
+
+@hot
+def load_fields(fields, i):
+    return load(fields.T, i)
+
+
+@hot
+def store(partials, k, p):
+    partials[k, 0] = p[0]
+    partials[k, 1] = p[1]
+    partials[k, 2] = p[2]
+    partials[k, 3] = p[3]
+    partials[k, 4] = p[4]
+    partials[k, 5] = p[5]
+    partials[k, 6] = p[6]
+    partials[k, 7] = p[7]
+
+
+# ------------------------------------------------------------------------------ where
+
+
+@inner
+def offsets(g, begin, end, index):
+    """Byte offset in each array of position `index` counted in C order over axes of g."""
+    x = y = partner = where = weights = 0
+    for axis in range(end - 1, begin - 1, -1):
+        i = index
+        if axis > begin:
+            index //= g[0, axis]
+            i -= index * g[0, axis]
+        x += i * g[1, axis]
+        y += i * g[2, axis]
+        partner += i * g[3, axis]
+        where += i * g[4, axis]
+        weights += i * g[5, axis]
+    return x, y, partner, where, weights
+
+
+@inner
+def add(a, b):
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4]
+
+
+# --------------------------------------------------------------------------- row sums
+
+
+@hot
+def sum_run(arrays, how, bases, start, count, scale):
+    """The partial of a run of a row that lies side by side."""
+    state = lane_state(arrays, how)
+    accumulate(state, arrays, how, addresses(arrays, bases, start), scale, count)
+    return reduce_lanes(state, arrays, how, count)
+
+
+@inner
+def sum_awkward(arrays, how, g, outer, awkward, bases, start, count, scale):
+    """The partial of a run of a row of any layout and byte order."""
+    memory = scratch_space(0)
+    state = lane_state(arrays, how)
+    last = g.shape[1] - 1
+    strides = (0, 0, 0, 0, 0)
+    if last >= outer:
+        strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+    for first in range(start, start + count, SCRATCH):
+        n, done = min(SCRATCH, start + count - first), 0
+        while done < n:
+            length = n - done
+            if last >= outer:
+                length = min(length, g[0, last] - (first + done) % g[0, last])
+            places = add(bases, offsets(g, outer, last + 1, first + done))
+            fetch(arrays, places, strides, awkward | ALL, length, memory, done)
+            done += length
+        pointers = fetch(arrays, bases, strides, ALL, 0, memory, 0)
+        accumulate(state, arrays, how, pointers, scale, n)
+    return reduce_lanes(state, arrays, how, count)
+
+
+@inner
+def sum_rescaled(arrays, how, g, outer, awkward, bases, start, count, high):
+    """The partial of a block that left the range, at a scale where nothing is lost."""
+    scale, exponent = (UP, UP_EXPONENT) if high < LOW else (DOWN, DOWN_EXPONENT)
+    p = sum_awkward(arrays, how, g, outer, awkward, bases, start, count, scale)
+    return p[0], p[1], p[2] + exponent, p[3], p[4], p[5], p[6], p[7]
+
+
+@hot
+def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
+    """The partial of one block."""
+    if awkward == 0:
+        p = sum_run(arrays, how, bases, start, count, None)
+    else:
+        p = sum_awkward(arrays, how, g, outer, awkward, bases, start, count, None)
+    if wide is None:
+        return p
+    if LOW <= p[0] <= HIGH:
+        return p
+    return sum_rescaled(arrays, how, g, outer, awkward, bases, start, count, p[0])
+
+
+@serial
+def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, end):
+    """out[row] = sqrt(sum / weight) of rows begin to end of `length` coordinates."""
+    for row in range(begin, end):
+        bases = offsets(g, 0, outer, row)
+        p = NOTHING
+        for start in range(0, length, BLOCK):
+            q = sum_block(
+                arrays, how, wide, g, outer, awkward, bases, start, min(length - start, BLOCK)
+            )
+            p = fold(p, q) if start else q
+        finish(p, out, flags, row)
+
+
+@parallel
+def row_roots_parallel(arrays, how, wide, g, outer, awkward, length, out, flags, begin, end, share):
+    for k in prange((end - begin + share - 1) // share):
+        first = begin + k * share
+        last = min(first + share, end)
+        row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, first, last)
+
+
+@serial
+def row_partials(arrays, how, wide, g, outer, awkward, length, first, blocks, partials, begin, end):
+    """partials[row * blocks + k] = the partial of block first + k of a row."""
+    for unit in range(begin, end):
+        row = unit // blocks
+        start = (first + unit - row * blocks) * BLOCK
+        bases = offsets(g, 0, outer, row)
+        n = min(length - start, BLOCK)
+        store(partials, unit, sum_block(arrays, how, wide, g, outer, awkward, bases, start, n))
+
+
+@parallel
+def row_partials_parallel(
+    arrays, how, wide, g, outer, awkward, length, first, blocks, partials, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        row_partials(arrays, how, wide, g, outer, awkward, length, first, blocks, partials, a, b)
+
+
+# ------------------------------------------------------------------------ column sums
+
+
+@inner
+def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, state, tile):
+    """Add coordinates start to stop of neighbouring rows to the lanes of a tile."""
+    memory = scratch_space(0)
+    lanes = address(state, 0)
+    end, last = g.shape[1], outer - 1
+    strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+    ahead = AHEAD_ROWS * g[1, end - 1]
+    for j in range(start, stop):
+        places = add(bases, offsets(g, outer, end, j))
+        pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
+        lane = advance(lanes, (j % LANES) * tile * 8)
+        accumulate_columns(lane, LANES * tile * 8, arrays, how, pointers, None, ahead, columns)
+
+
+@serial
+def column_partials(arrays, how, wide, g, outer, ragged, length, first, blocks, tile, partials, begin, end):
+    """partials[row * blocks + k] = the partial of block first + k of a row.
+
+    A unit is one block of a tile: `tile` rows that are neighbours in memory, read one
+    coordinate after the other.
+    """
+    columns = g[0, outer - 1]
+    tiles = (columns + tile - 1) // tile
+    state = np.empty(state_size(arrays, how) * LANES * tile)
+    fields = np.empty((FIELDS, WIDTH))
+    for unit in range(begin, end):
+        block, above = unit % blocks, unit // blocks
+        t, prefix = above % tiles, above // tiles
+        start = (first + block) * BLOCK
+        stop = min(length, start + BLOCK)
+        row = prefix * columns + t * tile
+        n = min(tile, columns - t * tile)
+        state[:] = 0.0
+        sum_tile(arrays, how, g, outer, ragged, offsets(g, 0, outer, row), start, stop, n, state, tile)
+        for c in range(0, n, WIDTH):
+            lanes = address(state, c * 8)
+            reduce_columns(lanes, LANES * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0))
+            for i in range(min(WIDTH, n - c)):
+                p = load_fields(fields, i)
+                if wide is not None:
+                    if not LOW <= p[0] <= HIGH:
+                        bases = offsets(g, 0, outer, row + c + i)
+                        p = sum_rescaled(arrays, how, g, outer, ragged, bases, start, stop - start, p[0])
+                store(partials, (row + c + i) * blocks + block, p)
+
+
+@parallel
+def column_partials_parallel(
+    arrays, how, wide, g, outer, ragged, length, first, blocks, tile, partials, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        column_partials(arrays, how, wide, g, outer, ragged, length, first, blocks, tile, partials, a, b)
+
+
+# ------------------------------------------------------------------------------ finish
+
+
+@serial
+def fold_partials(partials, blocks, totals, begin, end):
+    """Fold the blocks of each row, in order, into its total."""
+    for row in range(begin, end):
+        p = load(totals, row)
+        for k in range(row * blocks, (row + 1) * blocks):
+            p = fold(p, load(partials, k))
+        store(totals, row, p)
+
+
+@serial
+def roots(partials, out, flags, begin, end):
+    """out[row] = sqrt(sum / weight) of a partial."""
+    for row in range(begin, end):
+        finish(load(partials, row), out, flags, row)

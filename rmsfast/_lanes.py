@@ -1,0 +1,546 @@
+"""Lane accumulators: the @intrinsic functions that kernels call on a run of elements.
+
+A *state* is memory of float64: for every component that a sum needs (see `components`),
+LANES lanes; in a column sum, LANES lanes of every column of a tile. `accumulate` adds a
+run of one row to it, `accumulate_columns` one coordinate of many rows; both end in the
+same `step`, and `reduce_lanes` / `reduce_columns` in the same tree. So a row has the same
+bits whichever way it lies in memory.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rmsfast._partial import FIELDS
+from rmsfast._vectors import (
+    AHEAD,
+    BYTES,
+    COMPLEX,
+    EXACT,
+    F64,
+    I1,
+    I8,
+    I32,
+    I64,
+    LANES,
+    SCRATCH,
+    WIDTH,
+    Emitter,
+    absent,
+    bits_of,
+    component_of,
+    kind_of,
+)
+
+
+
+
+class Sum:
+    """What is summed, known from the types of the arguments: w * (x - y)**2 and its weight.
+
+    arrays: types of x, y (None: 0), partner (of x, only looked at for NaN), where, weights.
+    how: types of omit (NaN is left out) and exact (sums are pairs), None for no.
+    """
+
+    def __init__(self, arrays, how):
+        self.arrays = tuple(None if absent(a) else a for a in arrays)
+        self.x, self.y, self.partner, self.where, self.weights = self.arrays
+        self.omit, self.exact = (not absent(flag) for flag in how)
+        self.counted = self.omit or self.where is not None
+        weighted = self.weights is not None
+        names = ["sum"] + ["sum_low"] * self.exact
+        names += ["weight"] * (weighted or self.counted)
+        names += ["weight_low"] * (weighted and self.exact)
+        names += ["dropped"] * self.omit + ["bad"] * weighted
+        self.components = names
+
+    def kind(self, array):
+        return component_of(array)
+
+    # Emission: `values` are (value, error) pairs of vectors, one an array, None if absent.
+
+    def keep(self, em, values, valid):
+        """Masks of lanes: kept, NaN dropped, bad weight (None: all, none, none)."""
+        b, (x, y, partner, where, weights) = em.b, values
+        keep = valid if self.counted or weights is not None else None
+        if where is not None:
+            sign = "==" if kind_of(self.where) == "hidden" else "!="
+            chosen = b.icmp_unsigned(sign, where, em.like(where, 0))
+            keep = chosen if keep is None else b.and_(keep, chosen)
+        bad = dropped = None
+        if weights is not None:
+            w = weights[0]
+            below = b.fcmp_unordered("<", w, em.like(w, 0.0))
+            above = b.fcmp_ordered("==", w, em.like(w, float("inf")))
+            bad = b.or_(below, above)
+            if self.omit:
+                bad = b.and_(bad, b.fcmp_ordered("ord", w, w))
+            bad = bad if keep is None else b.and_(bad, keep)
+            nonzero = b.fcmp_unordered("!=", w, em.like(w, 0.0))
+            keep = nonzero if keep is None else b.and_(keep, nonzero)
+        if self.omit:
+            seen = [b.fcmp_ordered("ord", v[0], v[0]) for v in (x, y, partner, weights) if v]
+            present = seen[0]
+            for more in seen[1:]:
+                present = b.and_(present, more)
+            if kind_of(self.x) in COMPLEX:  # a complex value counts as a whole
+                swap = ir.Constant(ir.VectorType(I32, em.lanes), [i ^ 1 for i in range(em.lanes)])
+                present = b.and_(present, b.shuffle_vector(present, present, swap))
+            dropped = b.not_(present) if keep is None else b.and_(keep, b.not_(present))
+            keep = present if keep is None else b.and_(keep, present)
+        return keep, dropped, bad
+
+    def difference(self, em, x, y):
+        """X - y as a pair (error None: none, or not wanted)."""
+        (v, e), (w, f) = x, y
+        if not self.exact or self.integers():
+            return em.b.fsub(v, w), None
+        d, low = em.two_sum(v, em.b.fneg(w))
+        if e is None and f is None:
+            return d, low
+        e = em.like(v, 0.0) if e is None else e
+        e = e if f is None else em.b.fsub(e, f)
+        return em.fast_two_sum(d, em.b.fadd(low, e))
+
+    def integers(self):
+        """Whether differences of x and y are exact in float64."""
+        small = EXACT | {"int32", "uint32"}
+        return {self.kind(self.x), self.kind(self.y)} <= small
+
+    def step(self, em, sums, values, valid, scale):
+        """The components after one vector of every array."""
+        b = em.b
+        keep, dropped, bad = self.keep(em, values, valid)
+        x, y, _, _, weights = values
+        if scale is not None:
+            x, y = (v and (b.fmul(v[0], scale), v[1] and b.fmul(v[1], scale)) for v in (x, y))
+        v, e = x if y is None else self.difference(em, x, y)
+        if keep is not None:
+            v = b.select(keep, v, em.like(v, 0.0))
+            e = e and b.select(keep, e, em.like(e, 0.0))
+        w = weights and b.select(keep, weights[0], em.like(weights[0], 0.0))
+        new = dict(sums)
+        if self.exact:
+            self.add_exact(em, new, v, e, w)
+        elif w is not None:
+            new["sum"] = b.fadd(sums["sum"], b.fmul(w, b.fmul(v, v)))
+            new["weight"] = b.fadd(sums["weight"], w)
+        elif y is None and em.fused:  # the square is exact: the same bits with or without fma
+            new["sum"] = em.fma(v, v, sums["sum"])
+        else:
+            new["sum"] = b.fadd(sums["sum"], b.fmul(v, v))
+        one, zero = em.like(v, 1.0), em.like(v, 0.0)
+        if w is None and self.counted:
+            count = one if keep is None else b.select(keep, one, zero)
+            new["weight"] = b.fadd(sums["weight"], count)
+        for name, mask in (("dropped", dropped), ("bad", bad)):
+            if name in new:
+                new[name] = b.fadd(sums[name], b.select(mask, one, zero))
+        return new
+
+    def add_exact(self, em, new, v, e, w):
+        b = em.b
+        if self.y is None and bits_of(self.kind(self.x)) <= 32 and "int32" not in self.kind(self.x):
+            p, low = b.fmul(v, v), None  # at most 24 bits each: exact
+        else:
+            p, low = em.two_product(v, v)
+        if e is not None:
+            twice = b.fmul(b.fadd(v, v), e)
+            low = twice if low is None else b.fadd(low, twice)
+        if w is not None:
+            p, error = em.two_product(w, p)
+            low = error if low is None else b.fadd(error, b.fmul(w, low))
+            new["weight"], lost = em.two_sum(new["weight"], w)
+            new["weight_low"] = b.fadd(new["weight_low"], lost)
+        new["sum"], lost = em.two_sum(new["sum"], p)
+        new["sum_low"] = b.fadd(new["sum_low"], lost if low is None else b.fadd(low, lost))
+
+    def total(self, em, parts, add_tree):
+        """The fields of a partial from components; add_tree sums tuples of parts."""
+        b = em.b
+
+        def plain(p, q):
+            return (b.fadd(p[0], q[0]),)
+
+        def as_field(name):
+            (top,) = add_tree([(v,) for v in parts[name]], plain)
+            if name + "_low" not in parts:
+                return top, em.like(top, 0.0)
+            pairs = list(zip(parts[name], parts[name + "_low"], strict=True))
+            high, low = em.fast_two_sum(*add_tree(pairs, em.add_compensated))
+            # Of an infinite sum the plain addition tells Inf from NaN; pairs do not.
+            finite = b.fcmp_ordered("<", top, em.like(top, float("inf")))
+            return b.select(finite, high, top), b.select(finite, low, em.like(top, 0.0))
+
+        fields = {"sum": as_field("sum")}
+        if "weight" in parts:
+            fields["weight"] = as_field("weight")
+        for name in ("dropped", "bad"):
+            if name in parts:
+                fields[name] = as_field(name)
+        return fields
+
+
+def component_bytes(array):
+    return bits_of(component_of(array)) // 8
+
+
+def stack(builder, size):
+    """Memory of the function's frame, not cleared (cgutils clears: slow to compile if large)."""
+    with builder.goto_entry_block():
+        memory = builder.alloca(size)
+        memory.align = 64
+    return builder.bitcast(memory, BYTES)
+
+
+@intrinsic
+def address(typingctx, array, offset):
+    """Pointer to a byte offset from the first element of an array."""
+    signature = types.voidptr(array, types.intp)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.gep(builder.bitcast(data, BYTES), [args[1]])
+
+    return signature, codegen
+
+
+@intrinsic
+def addresses(typingctx, arrays, bases, start):
+    """Pointers to element `start` of a row of each array that begins at a byte offset."""
+    signature = types.UniTuple(types.voidptr, len(arrays))(arrays, bases, types.intp)
+
+    def codegen(context, builder, signature, args):
+        pointers = []
+        for k, a in enumerate(signature.args[0]):
+            if absent(a):
+                pointers.append(ir.Constant(BYTES, None))
+                continue
+            array = context.make_array(a)(context, builder, builder.extract_value(args[0], k))
+            offset = builder.mul(args[2], I64(component_bytes(a)))
+            offset = builder.add(builder.extract_value(args[1], k), offset)
+            pointers.append(builder.gep(builder.bitcast(array.data, BYTES), [offset]))
+        return context.make_tuple(builder, signature.return_type, pointers)
+
+    return signature, codegen
+
+
+@intrinsic
+def scratch_space(typingctx, unused):
+    """Memory on the stack for SCRATCH elements of each array."""
+    signature = types.voidptr(unused)
+
+    def codegen(context, builder, signature, args):
+        return stack(builder, ir.ArrayType(I8, 5 * 8 * SCRATCH))
+
+    return signature, codegen
+
+
+@intrinsic
+def advance(typingctx, pointer, offset):
+    """Pointer moved by a number of bytes."""
+    signature = types.voidptr(types.voidptr, types.intp)
+
+    def codegen(context, builder, signature, args):
+        return builder.gep(args[0], [args[1]])
+
+    return signature, codegen
+
+
+def copy_strided(builder, element, source, stride, count, swap, target):
+    """Copy `count` elements, `stride` bytes apart, side by side, in native byte order."""
+
+    def copy(swap):
+        with cgutils.for_range(builder, count) as loop:
+            p = builder.gep(source, [builder.mul(loop.index, stride)])
+            v = builder.load(builder.bitcast(p, element.as_pointer()))
+            v.align = 1
+            builder.store(builder.bswap(v) if swap else v, builder.gep(target, [loop.index]))
+
+    if element.width == 8:
+        copy(False)
+        return
+    with builder.if_else(swap) as (yes, no):
+        with yes:
+            copy(True)
+        with no:
+            copy(False)
+
+
+@intrinsic
+def fetch(typingctx, arrays, offsets, strides, apart, count, memory, done):
+    """Pointers to `count` elements of each array, `strides` bytes apart from byte `offsets`.
+
+    Arrays whose bit k + 1 in `apart` is set are copied side by side to their part of
+    `memory`, from its element `done` on; bit k + 9 says that their bytes are swapped.
+    """
+    five = types.UniTuple(types.intp, 5)
+    signature = types.UniTuple(types.voidptr, len(arrays))(
+        arrays, five, five, types.intp, types.intp, types.voidptr, types.intp
+    )
+
+    def codegen(context, builder, signature, args):
+        values, offsets, strides, apart, count, memory, done = args
+        pointers = []
+        for k, a in enumerate(signature.args[0]):
+            if absent(a):
+                pointers.append(ir.Constant(BYTES, None))
+                continue
+            data = context.make_array(a)(context, builder, builder.extract_value(values, k)).data
+            source = builder.gep(builder.bitcast(data, BYTES), [builder.extract_value(offsets, k)])
+            part = builder.gep(memory, [I64(k * 8 * SCRATCH)])
+            pointer = cgutils.alloca_once_value(builder, source)
+            with builder.if_then(bit(builder, apart, k + 1)):
+                element = ir.IntType(bits_of(component_of(a)))
+                target = builder.gep(builder.bitcast(part, element.as_pointer()), [done])
+                stride = builder.extract_value(strides, k)
+                swap = bit(builder, apart, k + 9)
+                copy_strided(builder, element, source, stride, count, swap, target)
+                builder.store(part, pointer)
+            pointers.append(builder.load(pointer))
+        return context.make_tuple(builder, signature.return_type, pointers)
+
+    return signature, codegen
+
+
+def bit(builder, word, k):
+    return builder.trunc(builder.lshr(word, I64(k)), I1)
+
+
+def offsets_of(builder, arrays, index):
+    """Byte offset of element `index` in each array that is there."""
+    return [
+        None if absent(a) else builder.mul(index, I64(component_bytes(a)))
+        for a in arrays
+    ]
+
+
+def load_all(em, total, pointers, index, valid):
+    offsets = offsets_of(em.b, total.arrays, index)
+    values = [
+        o and (em.stored if a is total.where else em.load)(component_of(a), p, o, valid)
+        for a, p, o in zip(total.arrays, pointers, offsets, strict=True)
+    ]
+    return values
+
+
+def prefetch(em, pointer, offset):
+    em.call("llvm.prefetch.p0", ir.VoidType(), em.b.gep(pointer, [offset]), I32(0), I32(3), I32(1))
+
+
+def valid_lanes(em, remaining):
+    """Mask of the first `remaining` lanes."""
+    numbers = ir.Constant(em.vector(I64), list(range(em.lanes)))
+    return em.b.icmp_signed("<", numbers, em.splat(remaining))
+
+
+@intrinsic
+def accumulate(typingctx, state, arrays, how, pointers, scale, count):
+    """Add a run of `count` elements of one row, starting in lane 0, to a state."""
+    signature = types.void(
+        types.voidptr, arrays, how, pointers, scale, types.intp
+    )
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        total = Sum(*signature.args[1:3])
+        pointers = cgutils.unpack_tuple(builder, args[3])
+        scale = None if absent(signature.args[4]) else em.splat(args[4])
+        state = builder.bitcast(args[0], em.vector(F64).as_pointer())
+        count, vectors = args[5], LANES // WIDTH
+        cells = {}
+        for k, name in enumerate(total.components):
+            for u in range(vectors):
+                v = builder.load(builder.gep(state, [I64(k * vectors + u)]))
+                v.align = 8
+                cells[name, u] = cgutils.alloca_once_value(builder, v)
+
+        def add(start, u, valid):
+            index = builder.add(start, I64(u * WIDTH))
+            values = load_all(em, total, pointers, index, valid)
+            sums = {name: builder.load(cells[name, u]) for name in total.components}
+            for name, v in total.step(em, sums, values, valid, scale).items():
+                builder.store(v, cells[name, u])
+
+        whole = builder.lshr(count, I64(LANES.bit_length() - 1))
+        with cgutils.for_range(builder, whole) as loop:
+            start = builder.mul(loop.index, I64(LANES))
+            for array, p, o in zip(total.arrays, pointers, offsets_of(builder, total.arrays, start), strict=True):
+                if o is not None:
+                    for line in range(0, LANES * component_bytes(array), 64):
+                        prefetch(em, p, builder.add(o, I64(AHEAD + line)))
+            for u in range(vectors):
+                add(start, u, None)
+        rest = builder.and_(count, I64(LANES - 1))
+        with builder.if_then(builder.icmp_signed(">", rest, I64(0)), likely=False):
+            start = builder.sub(count, rest)
+            for u in range(vectors):
+                add(start, u, valid_lanes(em, builder.sub(rest, I64(u * WIDTH))))
+        for k, name in enumerate(total.components):
+            for u in range(vectors):
+                store = builder.store(
+                    builder.load(cells[name, u]), builder.gep(state, [I64(k * vectors + u)])
+                )
+                store.align = 8
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def lane_state(typingctx, arrays, how):
+    """Memory on the stack for the state of one row, all zero."""
+    signature = types.voidptr(arrays, how)
+
+    def codegen(context, builder, signature, args):
+        size = len(Sum(*signature.args).components) * LANES
+        memory = stack(builder, ir.ArrayType(F64, size))
+        vectors = builder.bitcast(memory, ir.VectorType(F64, WIDTH).as_pointer())
+        for k in range(size // WIDTH):
+            zero = ir.Constant(ir.VectorType(F64, WIDTH), [0.0] * WIDTH)
+            builder.store(zero, builder.gep(vectors, [I64(k)])).align = 8
+        return memory
+
+    return signature, codegen
+
+
+def partial_fields(em, total, fields, count):
+    """The FIELDS of a partial, in order."""
+    zero = em.like(count, 0.0)
+    weight = fields.get("weight", (count, zero))
+    if kind_of(total.x) in COMPLEX:  # two stored numbers are one value
+        weight = [em.b.fmul(v, em.like(v, 0.5)) for v in weight]
+    dropped, bad = fields.get("dropped", (zero,)), fields.get("bad", (zero,))
+    return [*fields["sum"], zero, *weight, zero, dropped[0], bad[0]]
+
+
+@intrinsic
+def reduce_lanes(typingctx, state, arrays, how, count):
+    """The partial of a state of one row; `count` elements were added."""
+    signature = types.UniTuple(types.float64, FIELDS)(
+        types.voidptr, arrays, how, types.intp
+    )
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        total = Sum(*signature.args[1:3])
+        vectors = LANES // WIDTH
+        state = builder.bitcast(args[0], em.vector(F64).as_pointer())
+        parts = {}
+        for k, name in enumerate(total.components):
+            parts[name] = [builder.load(builder.gep(state, [I64(k * vectors + u)])) for u in range(vectors)]
+            for v in parts[name]:
+                v.align = 8
+        fields = total.total(em, parts, em.lanes_tree)
+        count = builder.sitofp(args[3], F64)
+        return context.make_tuple(
+            builder, signature.return_type, partial_fields(em, total, fields, count)
+        )
+
+    return signature, codegen
+
+
+@intrinsic
+def state_size(typingctx, arrays, how):
+    """Number of float64 of a state for each lane."""
+    signature = types.intp(arrays, how)
+
+    def codegen(context, builder, signature, args):
+        return I64(len(Sum(*signature.args).components))
+
+    return signature, codegen
+
+
+@intrinsic
+def accumulate_columns(
+    typingctx, state, component, arrays, how, pointers, scale, ahead, count
+):
+    """Add one coordinate of `count` neighbouring rows to one lane of the state of a tile.
+
+    component: bytes from one component of the state to the next; ahead: bytes from here
+    to the coordinate of x that will be added some calls later.
+    """
+    signature = types.void(
+        types.voidptr, types.intp, arrays, how, pointers, scale,
+        types.intp, types.intp,
+    )  # fmt: skip
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        total = Sum(*signature.args[2:4])
+        pointers = cgutils.unpack_tuple(builder, args[4])
+        scale = None if absent(signature.args[5]) else em.splat(args[5])
+        ahead, count = args[6], args[7]
+
+        def add(index, valid):
+            cells = {}
+            for k, name in enumerate(total.components):
+                offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(index, I64(8)))
+                p = builder.gep(args[0], [offset])
+                cells[name] = builder.bitcast(p, em.vector(F64).as_pointer())
+            sums = {}
+            for name, cell in cells.items():
+                sums[name] = builder.load(cell)
+                sums[name].align = 8
+            values = load_all(em, total, pointers, index, valid)
+            for name, v in total.step(em, sums, values, valid, scale).items():
+                builder.store(v, cells[name]).align = 8
+
+        whole = builder.lshr(count, I64(WIDTH.bit_length() - 1))
+        size = component_bytes(total.x)
+        with cgutils.for_range(builder, whole) as loop:
+            index = builder.mul(loop.index, I64(WIDTH))
+            prefetch(em, pointers[0], builder.add(ahead, builder.mul(index, I64(size))))
+            add(index, None)
+        rest = builder.and_(count, I64(WIDTH - 1))
+        with builder.if_then(builder.icmp_signed(">", rest, I64(0)), likely=False):
+            add(builder.sub(count, rest), valid_lanes(em, rest))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def reduce_columns(typingctx, state, component, arrays, how, tile, count, fields):
+    """Partials of WIDTH neighbouring columns, FIELDS runs of WIDTH float64 in `fields`.
+
+    tile: bytes from one lane of the state to the next.
+    """
+    signature = types.void(
+        types.voidptr, types.intp, arrays, how, types.intp, types.intp,
+        types.voidptr,
+    )  # fmt: skip
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        total = Sum(*signature.args[2:4])
+        parts = {}
+        for k, name in enumerate(total.components):
+            parts[name] = []
+            for lane in range(LANES):
+                offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(args[4], I64(lane)))
+                p = builder.bitcast(builder.gep(args[0], [offset]), em.vector(F64).as_pointer())
+                v = builder.load(p)
+                v.align = 8
+                parts[name].append(v)
+        found = total.total(em, parts, em.tree)
+        count = em.splat(builder.sitofp(args[5], F64))
+        out = builder.bitcast(args[6], em.vector(F64).as_pointer())
+        for k, v in enumerate(partial_fields(em, total, found, count)):
+            builder.store(v, builder.gep(out, [I64(k)])).align = 8
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def two_product(typingctx, a, b):
+    """A * b as a pair, exactly."""
+    signature = types.UniTuple(types.float64, 2)(types.float64, types.float64)
+
+    def codegen(context, builder, signature, args):
+        pair = Emitter(context, builder).two_product(*args)
+        return context.make_tuple(builder, signature.return_type, pair)
+
+    return signature, codegen

@@ -1,0 +1,113 @@
+"""Where the elements of the arrays lie: the geometry that the kernels walk."""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rmsfast import _formats
+
+ARRAYS = 5  # x, y, partner, where, weights
+TILE = 256  # neighbouring rows that are read together where they are columns in memory
+
+Strides = tuple[int, ...]
+
+
+class Plan(NamedTuple):
+    """How to walk `rows` vectors of `length` stored numbers; see _kernels for g and the bits."""
+
+    g: np.ndarray
+    outer: int
+    awkward: int
+    ragged: int
+    columns: bool
+    rows: int
+    length: int
+    order: tuple[int, ...]  # row axes in the order of walking
+    shape: tuple[int, ...]  # their lengths in that order
+
+
+@lru_cache(maxsize=1024)
+def plan(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    strides: tuple[Strides | None, ...],
+    sizes: tuple[int, ...],
+    swapped: tuple[bool, ...],
+    is_complex: bool,
+) -> Plan:
+    """Plan for arrays of a common shape; strides None: no array; sizes: bytes of a number."""
+    steps = [s or (0,) * len(shape) for s in strides]
+    order = tuple(sorted((k for k in range(len(shape)) if k not in axes), key=lambda k: -abs(steps[0][k])))
+    outer = merged([(shape[k], *(s[k] for s in steps)) for k in order])
+    inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
+    if is_complex:  # the two real numbers of a value are two coordinates
+        inner.append((2, *(sizes[k] if k < 3 and strides[k] else 0 for k in range(ARRAYS))))
+    inner = merged(inner)
+    g = np.array(outer + inner, np.int64).reshape(-1, ARRAYS + 1).T.copy()
+    g.flags.writeable = False
+    awkward = ragged = 0
+    for k in range(ARRAYS):
+        if strides[k] is None:
+            continue
+        both = swapped[k] << (9 + k)
+        apart = len(inner) > 1 or (len(inner) == 1 and inner[0][k + 1] != sizes[k])
+        apart_rows = not outer or outer[-1][k + 1] != sizes[k]
+        awkward |= both | (apart or swapped[k]) << (k + 1)
+        ragged |= both | (apart_rows or swapped[k]) << (k + 1)
+    columns = bool(awkward & 2) and not ragged & 2 and outer[-1][0] >= 4 and not is_complex
+    length = math.prod(axis[0] for axis in inner)
+    rows = math.prod(axis[0] for axis in outer)
+    lengths = tuple(shape[k] for k in order)
+    return Plan(g, len(outer), awkward, ragged, columns, rows, length, order, lengths)
+
+
+def merged(axes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Axes as (length, stride of each array), without those of length 1, runs joined."""
+    found: list[tuple[int, ...]] = []
+    for axis in axes:
+        if axis[0] == 1:
+            continue
+        if found and all(s == axis[0] * t for s, t in zip(found[-1][1:], axis[1:], strict=True)):
+            axis = (found.pop()[0] * axis[0], *axis[1:])
+        found.append(axis)
+    return found
+
+
+Operand = tuple[np.ndarray, str] | None  # of the common shape, and its storage format
+
+
+class Walk(NamedTuple):
+    """Arrays as the kernels take them, and the way through them."""
+
+    arrays: tuple[np.ndarray | None, ...]
+    wide: bool | None  # True if sums of squares can leave the range of float64
+    plan: Plan
+
+
+def walk(shape: tuple[int, ...], axes: tuple[int, ...], operands: list[Operand]) -> Walk:
+    """A walk over x, y, partner, where, weights (None: absent), none of them empty."""
+    is_complex = operands[0] is not None and operands[0][1].startswith("complex")
+    strides = tuple(o and o[0].strides for o in operands)
+    sizes = tuple(
+        o[0].itemsize >> o[1].startswith("complex") if o else 1 for o in operands
+    )
+    swapped = tuple(bool(o and not o[0].dtype.isnative) for o in operands)
+    return Walk(
+        tuple(o and kernel_view(*o) for o in operands),
+        True if operands[4] or {"float64", "complex128"} & {o[1] for o in operands[:2] if o} else None,
+        plan(shape, axes, strides, sizes, swapped, is_complex),
+    )
+
+
+def kernel_view(array: np.ndarray, kind: str) -> np.ndarray:
+    """A one-dimensional view from the first element of an array, in the kernels' dtype."""
+    first = array[(0,) * (array.ndim - 1)] if array.ndim else array.reshape(1)
+    return first.view(_formats.kernel_dtype(kind))
+
+
+def in_order(rows: np.ndarray, plan: Plan) -> np.ndarray:
+    """Values of the rows in the order of walking, shaped and ordered as the caller's axes."""
+    back = sorted(range(len(plan.order)), key=plan.order.__getitem__)
+    return rows.reshape(plan.shape).transpose(back)

@@ -1,0 +1,246 @@
+"""Vector building blocks: the LLVM instructions that the kernels are made of.
+
+A row is summed in LANES lanes (element i goes to lane i % LANES). The lanes are added as
+a balanced tree of neighbours, and so is every block of a row: the order of additions
+depends on the index alone, never on the processor, the threads or the memory layout.
+
+A *pair* is an unevaluated sum high + low of two float64. Sums that must be exact are kept
+as pairs by error-free transformations: two_sum (Knuth, TAOCP 2, 4.2.2) and two_product
+(one fused multiply-add, or Dekker 1971 where the target has none).
+
+Functions named emit_* write instructions, @intrinsic functions are called from kernels.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+LANES = 16
+WIDTH = 8  # lanes of one vector: one AVX-512 register, two AVX2, four SSE2 or NEON
+SCRATCH = 1024  # elements copied at a time where a row does not lie side by side
+AHEAD = 2048  # bytes: the next rows are on their way while this one is summed
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+HALF, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+BYTES = I8.as_pointer()
+
+SIGNED = {"int8", "int16", "int32", "int64"}
+EXACT = {"bool", "int8", "uint8", "int16", "uint16"}  # squares add up exactly in float64
+COMPLEX = {"complex64": "float32", "complex128": "float64"}
+STORED = {
+    "bool": I8,
+    "hidden": I8,
+    **{f"{sign}int{bits}": ir.IntType(bits) for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float8_e4m3fn": I8,
+    "float8_e5m2": I8,
+    "float16": I16,
+    "bfloat16": I16,
+    "float32": F32,
+    "float64": F64,
+}
+
+
+def kind_of(array):
+    """Name of the storage format of an array type; records of one field name theirs."""
+    dtype = array.dtype
+    return dtype.fields and next(iter(dtype.fields)) if isinstance(dtype, types.Record) else str(dtype)
+
+
+def component_of(array):
+    """Format of what is stored side by side: the real numbers of a complex array."""
+    kind = kind_of(array)
+    return COMPLEX.get(kind, kind)
+
+
+def absent(typ):
+    """Whether an optional argument was left out (None, so known when compiling)."""
+    return isinstance(typ, types.NoneType) or typ is None
+
+
+def has_feature(context, feature):
+    """Whether the target surely has an instruction set; other processors than x86 do."""
+    triple, _, features = context.codegen().magic_tuple()
+    return not triple.startswith(("x86", "i386", "i686")) or f"+{feature}" in features.split(",")
+
+
+class Emitter:
+    """An IR builder with vectors of a given number of lanes: constants, calls, pairs."""
+
+    def __init__(self, context, builder, lanes=WIDTH):
+        self.context, self.b, self.lanes = context, builder, lanes
+        self.fused = has_feature(context, "fma")
+
+    def vector(self, element, lanes=None):
+        return ir.VectorType(element, lanes or self.lanes)
+
+    def fill(self, element, value, lanes=None):
+        lanes = lanes or self.lanes
+        return ir.Constant(self.vector(element, lanes), [value] * lanes)
+
+    def like(self, v, value):
+        """The constant of the type of v, a vector or a number."""
+        many = isinstance(v.type, ir.VectorType)
+        return ir.Constant(v.type, [value] * v.type.count if many else value)
+
+    def splat(self, scalar, lanes=None):
+        lanes = lanes or self.lanes
+        empty = ir.Constant(self.vector(scalar.type, lanes), ir.Undefined)
+        first = self.b.insert_element(empty, scalar, I32(0))
+        return self.b.shuffle_vector(first, empty, self.fill(I32, 0, lanes))
+
+    def call(self, name, result, *args):
+        kind = ir.FunctionType(result, [a.type for a in args])
+        return self.b.call(cgutils.get_or_insert_function(self.b.module, kind, name), args)
+
+    def fma(self, a, b, c):
+        suffix = f"v{a.type.count}f64" if isinstance(a.type, ir.VectorType) else "f64"
+        return self.call(f"llvm.fma.{suffix}", a.type, a, b, c)
+
+    # ------------------------------------------------------------------ pairs
+
+    def two_sum(self, a, b):
+        """A + b as a pair, exactly."""
+        s = self.b.fadd(a, b)
+        z = self.b.fsub(s, a)
+        return s, self.b.fadd(self.b.fsub(a, self.b.fsub(s, z)), self.b.fsub(b, z))
+
+    def fast_two_sum(self, a, b):
+        """A + b as a pair, exactly where |a| >= |b|."""
+        s = self.b.fadd(a, b)
+        return s, self.b.fsub(b, self.b.fsub(s, a))
+
+    def two_product(self, a, b):
+        """A * b as a pair, exactly unless it leaves the range of float64."""
+        p = self.b.fmul(a, b)
+        if self.fused:
+            return p, self.fma(a, b, self.b.fneg(p))
+        (ah, al), (bh, bl) = self.split(a), self.split(b)
+        error = self.b.fsub(self.b.fmul(ah, bh), p)
+        error = self.b.fadd(error, self.b.fmul(ah, bl))
+        error = self.b.fadd(error, self.b.fmul(al, bh))
+        return p, self.b.fadd(error, self.b.fmul(al, bl))
+
+    def split(self, a):
+        """Two halves of 26 bits of a (Dekker)."""
+        scaled = self.b.fmul(a, self.like(a, 134217729.0))
+        high = self.b.fsub(scaled, self.b.fsub(scaled, a))
+        return high, self.b.fsub(a, high)
+
+    def add_compensated(self, a, b):
+        """Sum of two pairs that are normalised only at the end: the low parts add plainly."""
+        s, e = self.two_sum(a[0], b[0])
+        return s, self.b.fadd(self.b.fadd(a[1], b[1]), e)
+
+    # ---------------------------------------------------------------- storage
+
+    def load(self, kind, pointer, offset, keep=None):
+        """Lanes of a stored format, widened; lanes not in `keep` are not touched and give 0."""
+        return self.widen(kind, self.stored(kind, pointer, offset, keep))
+
+    def stored(self, kind, pointer, offset, keep=None):
+        """Lanes as they are stored."""
+        element = self.vector(STORED[kind])
+        p = self.b.bitcast(self.b.gep(pointer, [offset]), element.as_pointer())
+        if keep is None:
+            v = self.b.load(p)
+            v.align = 1
+            return v
+        letter = "f" if STORED[kind] in (F32, F64) else "i"
+        name = f"llvm.masked.load.v{self.lanes}{letter}{bits_of(kind)}.p0"
+        return self.call(name, element, p, I32(1), keep, ir.Constant(element, None))
+
+    def widen(self, kind, v):
+        """Stored lanes as float64 and what float64 cannot hold of them (None: nothing)."""
+        b, wide = self.b, self.vector(F64)
+        if kind == "float64":
+            return v, None
+        if kind == "bool":
+            return b.uitofp(b.icmp_unsigned("!=", v, self.like(v, 0)), wide), None
+        if kind in ("int64", "uint64"):
+            top = (b.ashr if kind == "int64" else b.lshr)(v, self.like(v, 32))
+            top = b.trunc(top, self.vector(I32))
+            top = (b.sitofp if kind == "int64" else b.uitofp)(top, wide)
+            low = b.uitofp(b.trunc(v, self.vector(I32)), wide)
+            return self.fast_two_sum(b.fmul(top, self.like(top, 2.0**32)), low)
+        if "int" in kind:
+            if bits_of(kind) < 32:
+                v = (b.sext if kind in SIGNED else b.zext)(v, self.vector(I32))
+                return b.sitofp(v, wide), None
+            return (b.sitofp if kind in SIGNED else b.uitofp)(v, wide), None
+        return b.fpext(v if kind == "float32" else self.narrow_float(kind, v), wide), None
+
+    def narrow_float(self, kind, v):
+        """Float32 lanes of a float of 8 or 16 bits."""
+        b = self.b
+        if kind == "bfloat16":
+            bits = b.zext(v, self.vector(I32))
+            return b.bitcast(b.shl(bits, self.like(bits, 16)), self.vector(F32))
+        if kind == "float16":
+            return self.half(v)
+        codes = b.zext(v, self.vector(I16))
+        if kind == "float8_e5m2":  # the upper byte of a float16
+            return self.half(b.shl(codes, self.like(codes, 8)))
+        sign = b.shl(b.and_(codes, self.like(codes, 0x80)), self.like(codes, 8))
+        rest = b.and_(codes, self.like(codes, 0x7F))
+        value = self.half(b.or_(sign, b.shl(rest, self.like(codes, 7))))
+        value = b.fmul(value, self.like(value, 256.0))  # exponent bias 7 read as 15
+        nan = b.icmp_unsigned("==", rest, self.like(rest, 0x7F))
+        return b.select(nan, self.like(value, float("nan")), value)
+
+    def half(self, v):
+        """Float32 lanes of float16 codes, by the processor or by integers: equal values."""
+        b, single = self.b, self.vector(F32)
+        if has_feature(self.context, "f16c"):
+            value = b.fpext(b.bitcast(v, self.vector(HALF)), single)
+            # The fence keeps LLVM from widening to float64 at once, which is far slower.
+            return self.call(f"llvm.arithmetic.fence.v{self.lanes}f32", single, value)
+        codes = b.zext(v, self.vector(I32))
+        size = b.shl(b.and_(codes, self.like(codes, 0x7FFF)), self.like(codes, 13))
+        value = b.fmul(b.bitcast(size, single), self.fill(F32, 2.0**112))
+        exponent = b.and_(codes, self.like(codes, 0x7C00))
+        special = b.icmp_unsigned("==", exponent, self.like(codes, 0x7C00))
+        bits = b.bitcast(value, codes.type)
+        bits = b.select(special, b.or_(bits, self.like(codes, 0x7F800000)), bits)
+        sign = b.shl(b.and_(codes, self.like(codes, 0x8000)), self.like(codes, 16))
+        return b.bitcast(b.or_(bits, sign), single)
+
+    # ------------------------------------------------------------------ trees
+
+    def halve(self, v):
+        """Even lanes and odd lanes of a vector."""
+        n = v.type.count
+        even, odd = (ir.Constant(ir.VectorType(I32, n // 2), list(range(i, n, 2))) for i in (0, 1))
+        return self.b.shuffle_vector(v, v, even), self.b.shuffle_vector(v, v, odd)
+
+    def tree(self, parts, add):
+        """Sum of a list as a balanced tree of neighbours."""
+        while len(parts) > 1:
+            parts = [add(*parts[i : i + 2]) for i in range(0, len(parts), 2)]
+        return parts[0]
+
+    def lanes_tree(self, vectors, add):
+        """Sum over all lanes, the same tree as `tree` over them; vectors are tuples of parts."""
+        joined = [self.join(parts) for parts in zip(*vectors, strict=True)]
+        while joined[0].type.count > 1:
+            split = [self.halve(v) for v in joined]
+            joined = add(tuple(e for e, _ in split), tuple(o for _, o in split))
+        return tuple(self.b.extract_element(v, I32(0)) for v in joined)
+
+    def join(self, vectors):
+        """One vector of all the lanes."""
+        vectors = list(vectors)
+        while len(vectors) > 1:
+            n = 2 * vectors[0].type.count
+            order = ir.Constant(ir.VectorType(I32, n), list(range(n)))
+            vectors = [
+                self.b.shuffle_vector(vectors[i], vectors[i + 1], order)
+                for i in range(0, len(vectors), 2)
+            ]
+        return vectors[0]
+
+
+def bits_of(kind):
+    stored = STORED[kind]
+    return 32 if stored is F32 else 64 if stored is F64 else stored.width

@@ -1,0 +1,285 @@
+"""The command line: `rmsfast describe`, `rmsfast rms` and `rmsfast demo`.
+
+Whatever is wrong with a file ends as one plain line on standard error and exit code 2.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmsfast import __version__
+
+if TYPE_CHECKING:  # loaded by the commands that need them: help and version answer at once
+    import numpy as np
+    from numpy.typing import NDArray
+    from rich.table import Table
+
+    from rmsfast.files import Summary
+
+__all__ = ["cli", "main"]
+
+_NAME_WIDTH = 16  # columns that a name gets at least, however narrow the terminal
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a name may not fit the encoding of a pipe
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        status = cli.main(arguments, prog_name="rmsfast", standalone_mode=False)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            _discard_output()
+        return _fault(f"{error.filename or 'standard output'}: {error.strerror or error}")
+    except ValueError as error:
+        return _fault(str(error))
+    return status or 0
+
+
+def _fault(text: str) -> int:
+    click.echo(f"rmsfast: {_printable(text)}", err=True)
+    return 2
+
+
+def _discard_output() -> None:
+    """Keep the interpreter from flushing, once more, what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _printable(text: str) -> str:
+    """Escape what would break the line or act on the terminal: names come from the file."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    """Root mean squares of the tensors in .npy and .safetensors files.
+
+    Files are read by memory map, bfloat16 and float8 included.
+    """
+
+
+def _tensor_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for decorator in (
+        click.option(
+            "--format",
+            type=click.Choice(["bfloat16", "float8_e4m3fn", "float8_e5m2", "float16"]),
+            help="Read unsigned integers (or void) of the width of this format as its codes, "
+            "and other tensors as they are labelled.",
+        ),
+        click.option(
+            "--axis",
+            type=int,
+            default=-1,
+            show_default=True,
+            metavar="N",
+            help="The axis that holds the coordinates of a row.",
+        ),
+        click.option("--tensor", metavar="NAME", help="The only tensor to read."),
+        click.argument("file", type=click.Path()),
+    ):
+        command = decorator(command)
+    return command
+
+
+@cli.command()
+@_tensor_options
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, non-finite numbers as null.")
+def describe(file: str, tensor: str | None, axis: int, format: str | None, as_json: bool) -> None:
+    """Summarise the row RMS of each tensor of FILE.
+
+    A row is a vector along the axis; a 0-d tensor is one row of one coordinate. RMS is that of the
+    whole tensor. Minimum, median and maximum are over the rows without NaN, those with Inf
+    included. In a zero row every coordinate is 0; a row with NaN and Inf counts in both columns.
+    What is not defined, as the RMS of no values, is "-" (null in JSON). A tensor that cannot be
+    read is listed with the reason.
+    """
+    from rmsfast import files
+
+    summaries = files.describe(file, tensor=tensor, axis=axis, format=format)
+    if as_json:
+        record = {"file": file, "tensors": [_json_record(summary) for summary in summaries]}
+        click.echo(json.dumps(record, allow_nan=False))
+    else:
+        _print_report(file, axis, summaries)
+
+
+@cli.command()
+@_tensor_options
+@click.option(
+    "-o", "--output", required=True, type=click.Path(), metavar="OUT.npy", help="File to write."
+)
+def rms(file: str, output: str, tensor: str | None, axis: int, format: str | None) -> None:
+    """Write the row RMS of one tensor of FILE to OUT.npy.
+
+    The result is float64 for float64 and integers, float32 for everything narrower, and has the
+    shape of the tensor without the axis. An existing OUT.npy is replaced once the new one is
+    complete.
+    """
+    from rmsfast import files
+
+    if Path(output).suffix.lower() != ".npy":
+        raise ValueError(f"{output}: output must end in .npy, got {Path(output).suffix!r}")
+    if os.path.exists(output) and os.path.exists(file) and os.path.samefile(file, output):
+        raise ValueError(f"{output}: output must not be the input file")
+    result = files.row_rms(file, tensor=tensor, axis=axis, format=format)
+    files.save_npy(output, result)
+    click.echo(f"Wrote {_printable(output)}: {result.dtype.name} {_shape(result.shape)}")
+
+
+@cli.command()
+def demo() -> None:
+    """Write a small file of activations and run the commands on it.
+
+    It is a bfloat16 .safetensors like the residual stream of a model, 6 layers of 256 tokens and
+    512 coordinates: the RMS grows with depth, two coordinates are massive, and one token of one
+    layer is a zero row. The folder is kept.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rmsfast-demo-"))
+    _write_activations(folder / "activations.safetensors")
+    activations, result = (
+        str(folder / name) for name in ("activations.safetensors", "row_rms.npy")
+    )
+    click.echo(f"Wrote {activations}")
+    for words in (
+        ["describe", activations],
+        ["rms", activations, "--tensor", "resid.5", "-o", result],
+        ["describe", result],
+    ):
+        click.echo(f"\n$ {shlex.join(['rmsfast', *words])}")
+        cli.main(words, prog_name="rmsfast", standalone_mode=False)
+
+
+# Output -----------------------------------------------------------------------------------------
+
+
+def _json_record(summary: Summary) -> dict[str, Any]:
+    fields = asdict(summary)
+    if summary.error is not None:
+        return {name: fields[name] for name in ("name", "shape", "dtype", "error")}
+    del fields["error"]
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in fields.items()
+    }
+
+
+def _print_report(file: str, axis: int, summaries: list[Summary]) -> None:
+    from rich.console import Console
+
+    click.echo(f"{_printable(file)}: row RMS along axis {axis}")
+    read = [summary for summary in summaries if summary.error is None]
+    if read:
+        console = Console(highlight=False, markup=False, emoji=False)
+        table, console.width = _table(read, console.width)
+        console.print(table)
+    for summary in summaries:
+        if summary.error is not None:
+            what = f"{summary.name} ({summary.dtype} {_shape(summary.shape)})"
+            click.echo(f"not read: {_printable(f'{what}: {summary.error}')}")
+    if not summaries:
+        click.echo("no tensors")
+
+
+def _table(summaries: list[Summary], width: int) -> tuple[Table, int]:
+    """Lay out a table and give its width: numbers are never cut, names fold into what is left."""
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    headers = (
+        "rows",
+        "RMS",
+        "row RMS\nmin",
+        "median",
+        "max",
+        "zero\nrows",
+        "NaN\nrows",
+        "Inf\nrows",
+    )
+    numbers = [
+        (
+            str(s.rows),
+            *map(_number, (s.rms, s.row_rms_min, s.row_rms_median, s.row_rms_max)),
+            *map(str, (s.zero_rows, s.nan_rows, s.inf_rows)),
+        )
+        for s in summaries
+    ]
+    names = [_printable(s.name) for s in summaries]
+    kinds = [f"{s.dtype} {_shape(s.shape)}" for s in summaries]
+    widths = [
+        max(map(len, [*header.split("\n"), *column]))
+        for header, column in zip(headers, zip(*numbers, strict=True), strict=True)
+    ]
+    gap = 2 if sum(widths) + 2 * len(widths) + _NAME_WIDTH <= width else 1
+    taken = sum(widths) + gap * len(widths)
+    first = min(max(width - taken, _NAME_WIDTH), max(map(cell_len, names + kinds)))
+
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    table.add_column("tensor", width=first, overflow="fold", vertical="bottom")
+    for header, column_width in zip(headers, widths, strict=True):
+        table.add_column(header, width=column_width, justify="right")
+    for name, kind, cells in zip(names, kinds, numbers, strict=True):
+        table.add_row(Text.assemble(name, "\n", (kind, "dim")), *cells)
+    return table, first + taken
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "scalar"
+
+
+# Demo -------------------------------------------------------------------------------------------
+
+
+def _write_activations(path: Path) -> None:
+    import numpy as np
+
+    layers, tokens, width = 6, 256, 512
+    rng = np.random.default_rng(0)
+    stream = np.zeros((tokens, width), np.float32)
+    header, blobs = {}, []
+    for layer in range(layers):
+        stream += rng.normal(0, 1.5**layer, stream.shape).astype(np.float32)
+        stored = stream.copy()
+        stored[:, [107, 380]] *= 40  # massive coordinates
+        if layer == 3:
+            stored[17] = 0
+        blobs.append(_bfloat16_codes(stored).astype("<u2").tobytes())
+        size = len(blobs[-1])
+        header[f"resid.{layer}"] = {
+            "dtype": "BF16",
+            "shape": stored.shape,
+            "data_offsets": [layer * size, (layer + 1) * size],
+        }
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(blobs))
+
+
+def _bfloat16_codes(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Round finite numbers to the nearest bfloat16, ties to even: the upper half of a float32."""
+    import numpy as np
+
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)

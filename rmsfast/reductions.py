@@ -1,0 +1,185 @@
+"""Root mean squares: `rms`, `rmse`, `relative_rmse`."""
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rmsfast import _arguments, _formats, _launch, _layout, _sums
+
+Axis = int | tuple[int, ...] | None
+
+
+def rms(
+    x: Any,
+    /,
+    *,
+    axis: Axis = -1,
+    keepdims: bool = False,
+    where: Any = None,
+    weights: Any = None,
+    nan_policy: str = "propagate",
+    dtype: Any = None,
+    out: np.ndarray | None = None,
+    format: str | None = None,
+    threads: int | None = None,
+) -> Any:
+    r"""Root mean square, sqrt(mean(\|x\|**2))."""
+    plain = where is weights is dtype is out is format is threads is None and not keepdims
+    if plain and type(x) is np.ndarray and nan_policy == "propagate":
+        small = _small(x.dtype, x.shape, x.strides, axis if type(axis) is int else None)
+        if small is not None:
+            view, how, wide, plan, result_dtype = small
+            result = np.empty(plan.rows, result_dtype)
+            first = x[0] if x.ndim == 2 else x[(0,) * (x.ndim - 1)]
+            arrays = (first if view is None else first.view(view), None, None, None, None)
+            args = (arrays, how, wide, plan.g, plan.outer, 0, plan.length, result, None, 0, plan.rows)
+            _launch.call(_launch.kernels().row_roots, args)
+            return result.reshape(plan.shape) if plan.shape else result[0]
+    inputs = _Inputs("rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads)
+    if _launch.kernels() is None:
+        return inputs.by_reference()
+    return inputs.result(*_roots(inputs))
+
+
+def rmse(
+    x: Any,
+    x_hat: Any,
+    /,
+    *,
+    axis: Axis = -1,
+    keepdims: bool = False,
+    where: Any = None,
+    weights: Any = None,
+    nan_policy: str = "propagate",
+    dtype: Any = None,
+    out: np.ndarray | None = None,
+    format: str | None = None,
+    threads: int | None = None,
+) -> Any:
+    r"""Root mean square error, sqrt(mean(\|x - x_hat\|**2))."""
+    inputs = _Inputs(
+        "rmse", (x, x_hat), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
+    )
+    if _launch.kernels() is None:
+        return inputs.by_reference()
+    return inputs.result(*_roots(inputs))
+
+
+@lru_cache(maxsize=512)
+def _small(
+    dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], axis: int | None
+) -> tuple[Any, ...] | None:
+    """What a call on a small array of plain layout needs, None for all others."""
+    kind = _formats.kind_of(dtype, None)
+    if axis is None or kind is None or not dtype.isnative or not shape or _launch.kernels() is None:
+        return None
+    size = dtype.itemsize
+    if 0 in shape or not -len(shape) <= axis < len(shape):
+        return None
+    axes = (axis % len(shape),)
+    sides = (strides, None, None, None, None)
+    is_complex = kind.startswith("complex")
+    plan = _layout.plan(shape, axes, sides, (size >> is_complex,) * 5, (False,) * 5, is_complex)
+    work = plan.rows * plan.length * size
+    if plan.awkward or plan.order != tuple(sorted(plan.order)) or work >= _launch.PARALLEL_BYTES:
+        return None
+    view = _formats.kernel_dtype(kind) if kind in _formats.CODES else None
+    result = np.dtype(_formats.result_kind((kind,)))
+    wide = True if kind in ("float64", "complex128") else None
+    return view, (None, _exact((kind,), result, False)), wide, plan, result
+
+
+def _exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | None:
+    """Whether sums must be kept as pairs (True or None, as the kernels take it)."""
+    if dtype == np.float32 and _formats.NARROW.issuperset(kinds):
+        return None
+    return None if _formats.SMALL_INTEGERS.issuperset(kinds) and not weighted else True
+
+
+class _Inputs:
+    """The arguments of a reduction, checked and made uniform."""
+
+    def __init__(
+        self,
+        function: str,
+        given: tuple[Any, ...],
+        axis: Any,
+        keepdims: bool,
+        where: Any,
+        weights: Any,
+        nan_policy: str,
+        dtype: Any,
+        out: Any,
+        format: str | None,
+        threads: int | None,
+    ) -> None:
+        self.function, self.given, self.nan_policy = function, given, nan_policy
+        self.options = {"axis": axis, "keepdims": keepdims, "where": where, "weights": weights}
+        self.options |= {"nan_policy": nan_policy, "dtype": dtype, "out": out, "format": format}
+        names = ("x", "x_hat")[: len(given)]
+        _arguments.check_format(function, format)
+        given = _arguments.weak_numbers(given)
+        sources = [_arguments.source(function, n, a, format) for n, a in zip(names, given, strict=True)]
+        _arguments.check_choice(function, "nan_policy", nan_policy, _arguments.NAN_POLICIES)
+        _arguments.check_threads(function, threads)
+        self.threads = threads
+        axis = _arguments.hashable_axis(function, axis)
+        shapes = [s.array.shape for s in sources]
+        self.shape, self.axes = _arguments.common_shape(function, names, shapes, axis)
+        self.scalar = not any(shapes)
+        self.kinds = tuple(s.kind for s in sources)
+        self.arrays = [np.broadcast_to(s.array, self.shape) for s in sources]
+        self.where = _arguments.kept(function, sources, where, self.shape)
+        self.weights = _arguments.weights(function, weights, self.shape)
+        self.dtype = _arguments.result_dtype(function, dtype, _formats.result_kind(self.kinds))
+        self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
+        self.result_shape = self.rows_shape
+        if keepdims:
+            self.result_shape = () if self.scalar else tuple(
+                1 if k in self.axes else n for k, n in enumerate(self.shape)
+            )
+        self.out = out
+        if out is not None:
+            _arguments.check_out(function, out, self.result_shape, self.dtype)
+        if any(self.shape[k] == 0 for k in self.axes) and 0 not in self.rows_shape:
+            raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {shapes[0]}")
+
+    def operands(self) -> list[_layout.Operand]:
+        pairs = [*zip(self.arrays, self.kinds, strict=True), None][:2]
+        return [*pairs, None, self.where, self.weights]
+
+    def by_reference(self) -> Any:
+        """The answer of the NumPy implementation."""
+        from rmsfast import reference
+
+        return getattr(reference, self.function)(*self.given, **self.options)
+
+    def result(self, roots: np.ndarray, flags: np.ndarray | None) -> Any:
+        """The roots, one a row, as what the caller asked for; the last refusals."""
+        if flags is not None:
+            _arguments.check_flags(self.function, flags, self.nan_policy)
+        if roots.dtype != self.dtype:
+            with np.errstate(all="ignore"):
+                roots = roots.astype(self.dtype)
+        result = roots.reshape(self.result_shape)
+        if self.out is not None:
+            self.out[...] = result
+            return self.out
+        return result if self.result_shape else result[()]
+
+
+def _roots(inputs: _Inputs) -> tuple[np.ndarray, np.ndarray | None]:
+    """sqrt(sum / weight) of each row of the result, and flags where something can be refused."""
+    exact = _exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
+    single = inputs.dtype == np.float32 and exact is None
+    rows = math.prod(inputs.rows_shape)
+    roots = np.empty(rows, np.float32 if single else np.float64)
+    omit = True if inputs.nan_policy != "propagate" else None
+    flags = np.zeros(rows, np.uint8) if omit or inputs.weights is not None else None
+    if rows:
+        walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
+        _sums.roots(walk, (omit, exact), roots, flags, inputs.threads)
+        roots = _layout.in_order(roots, walk.plan)
+    return roots, flags

@@ -1,0 +1,469 @@
+"""The command line: what it prints, where, and how it ends."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_files import entry, safetensors
+
+import rmsfast
+from rmsfast import __main__
+from rmsfast._formats import CODES
+
+testing = pytest.importorskip("click.testing")
+pytest.importorskip("rich")
+
+from rmsfast.cli import cli, main  # noqa: E402 - needs click
+
+BFLOAT16 = safetensors(  # the rows (3, 4, 0, 0) and (6, 8, 0, 0)
+    {"h": entry("BF16", [2, 4], 0, 16)},
+    np.array([0x4040, 0x4080, 0, 0, 0x40C0, 0x4100, 0, 0], "<u2").tobytes(),
+)
+MIXED = safetensors(
+    {
+        "odd": entry("F4", [2], 0, 1),
+        "vector": entry("U8", [2], 1, 3),
+        "h": entry("U8", [2, 1], 3, 5),
+    },
+    bytes([0, 3, 3, 6, 8]),
+)
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name, content):
+        if isinstance(content, np.ndarray):
+            np.save(name, content)
+        else:
+            Path(name).write_bytes(content)
+        return name
+
+    return write
+
+
+def printed(*arguments, columns=80):
+    """Standard output of a command that succeeds and prints no error."""
+    result = testing.CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, arguments)
+    assert (result.exception, result.exit_code, result.stderr) == (None, 0, "")
+    return result.stdout
+
+
+def described(*arguments):
+    """Read the JSON as strictly as other languages do: NaN and Infinity are no JSON."""
+    return json.loads(printed("describe", *arguments, "--json"), parse_constant=pytest.fail)
+
+
+def process(*arguments, **options):
+    environment = {**os.environ, "PYTHONPATH": str(Path(rmsfast.__file__).parents[1])}
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, env=environment, text=True, **options)
+
+
+def run(*arguments, **options):
+    """Exit code, standard output and standard error of a real process."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    with process("-m", "rmsfast", *arguments, **pipes) as running:
+        output, errors = running.communicate(timeout=120)
+    return running.returncode, output, errors
+
+
+# describe ---------------------------------------------------------------------------------------
+
+
+def test_describe_json_holds_every_number(write):
+    assert described(write("m.safetensors", BFLOAT16)) == {
+        "file": "m.safetensors",
+        "tensors": [
+            {
+                "name": "h",
+                "shape": [2, 4],
+                "dtype": "bfloat16",
+                "axis": -1,
+                "rows": 2,
+                "rms": math.sqrt(15.625),
+                "row_rms_min": 2.5,
+                "row_rms_median": 3.75,
+                "row_rms_max": 5.0,
+                "zero_rows": 0,
+                "nan_rows": 0,
+                "inf_rows": 0,
+            }
+        ],
+    }
+
+
+def test_describe_json_writes_numbers_that_are_not_finite_as_null(write):
+    rows = np.array([[math.nan, 1], [math.inf, 1], [3, 3], [0, 0]])
+    [tensor] = described(write("x.npy", rows))["tensors"]
+    assert {name: tensor[name] for name in tensor if name.startswith(("r", "row_rms"))} == {
+        "rows": 4,
+        "rms": None,
+        "row_rms_min": 0.0,
+        "row_rms_median": 3.0,
+        "row_rms_max": None,
+    }
+    assert (tensor["zero_rows"], tensor["nan_rows"], tensor["inf_rows"]) == (1, 1, 1)
+
+
+def test_describe_json_lists_unreadable_tensor_with_reason(write):
+    odd, vector, h = described(write("m.safetensors", MIXED))["tensors"]
+    assert odd == {
+        "name": "odd",
+        "shape": [2],
+        "dtype": "F4",
+        "error": "dtype F4 is not supported",
+    }
+    assert (vector["rms"], h["row_rms_median"]) == (3.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"), [((), ["odd", "vector", "h"]), (("--tensor", "h"), ["h"])]
+)
+def test_describe_tensor_option_chooses_one(write, options, names):
+    tensors = described(write("m.safetensors", MIXED), *options)["tensors"]
+    assert [tensor["name"] for tensor in tensors] == names
+
+
+def test_describe_axis_option_chooses_rows(write):
+    [tensor] = described(write("x.npy", np.array([[3, 0], [3, 0], [3, 0]])), "--axis", "0")[
+        "tensors"
+    ]
+    assert (tensor["axis"], tensor["rows"], tensor["rms"]) == (0, 2, math.sqrt(4.5))
+    assert (tensor["row_rms_max"], tensor["zero_rows"]) == (3.0, 1)
+
+
+def test_describe_format_option_reads_codes(write):
+    codes = np.array([0x4040, 0xC040], np.uint16)
+    [tensor] = described(write("x.npy", codes), "--format", "bfloat16")["tensors"]
+    assert (tensor["dtype"], tensor["rms"]) == ("bfloat16", 3.0)
+
+
+def test_describe_format_option_takes_every_storage_format():
+    [option] = (option for option in cli.commands["describe"].params if option.name == "format")
+    assert set(option.type.choices) == set(CODES)
+
+
+def test_describe_empty_tensors_have_no_numbers(write):
+    path = write("m.safetensors", safetensors({"e": entry("F32", [5, 0], 0, 0)}))
+    [tensor] = described(path)["tensors"]
+    assert (tensor["rows"], tensor["rms"], tensor["row_rms_median"]) == (5, None, None)
+    assert printed("describe", path).splitlines()[-2].split() == ["e", "5", *"----", *"000"]
+
+
+def test_describe_table_shows_every_number(write):
+    _, *lines = printed("describe", write("m.safetensors", BFLOAT16)).splitlines()
+    assert [line.split() for line in lines] == [
+        ["row", "RMS", "zero", "NaN", "Inf"],
+        ["tensor", "rows", "RMS", "min", "median", "max", "rows", "rows", "rows"],
+        ["h", "2", "3.953", "2.5", "3.75", "5", "0", "0", "0"],
+        ["bfloat16", "2", "x", "4"],
+    ]
+
+
+def test_describe_table_lists_unreadable_tensor_with_reason(write):
+    output = printed("describe", write("m.safetensors", MIXED))
+    assert output.splitlines()[-1] == "not read: odd (F4 2): dtype F4 is not supported"
+
+
+def test_describe_table_of_no_tensors_says_so(write):
+    assert printed("describe", write("m.safetensors", safetensors({}))).endswith("no tensors\n")
+
+
+@pytest.mark.parametrize("columns", [20, 80, 200])
+def test_describe_table_folds_names_and_never_cuts_numbers(write, columns):
+    name = "model.layers.0.block_sparse_moe.experts.7.down_proj.weight_日本"
+    values = np.array([[-1.25e-300], [-2.25e-300], [-9.75e-299]])
+    content = safetensors({name: entry("F64", [3, 1], 0, 24)}, values.tobytes())
+    _, *lines = printed("describe", write("m.safetensors", content), columns=columns).splitlines()
+    first = lines[2].split()
+    assert first[1:] == ["3", "5.631e-299", "1.25e-300", "2.25e-300", "9.75e-299", "0", "0", "0"]
+    assert "".join(line.split(" ")[0] for line in lines[2:]).startswith(name)
+
+
+def test_describe_table_fits_80_columns(write):
+    name = "model.layers.0.block_sparse_moe.experts.7.down_proj.weight"
+    values = np.array([1.2345e-05, 1.2345e-05, 9.8765e-05, 0] * 100_000, "<f4")
+    content = safetensors({name: entry("F32", [400_000, 1], 0, values.nbytes)}, values.tobytes())
+    output = printed("describe", write("m.safetensors", content))
+    assert max(map(len, output.splitlines())) <= 80
+
+
+def test_describe_names_cannot_act_on_the_terminal(write):
+    name = "\x1b[2J\nx[red]\u202e"
+    content = safetensors({name: entry("U8", [1], 0, 1), "odd": entry(name, [0], 1, 1)}, b"\3")
+    output = printed("describe", write("m.safetensors", content), columns=200)
+    escaped = r"\x1b[2J\nx[red]\u202e"
+    assert output.count(escaped) == 2 + 1  # a name, a dtype and a reason
+    assert all(line.isprintable() for line in output.splitlines())
+
+
+# rms --------------------------------------------------------------------------------------------
+
+
+def test_rms_writes_row_rms(write):
+    output = printed("rms", write("m.safetensors", BFLOAT16), "-o", "out.npy")
+    assert output == "Wrote out.npy: float32 2\n"
+    np.testing.assert_array_equal(np.load("out.npy"), np.float32([2.5, 5]), strict=True)
+
+
+def test_rms_options_choose_tensor_axis_and_format(write):
+    codes = np.array([[0x4040, 0x40C0], [0x4040, 0x40C0]], "<u2").tobytes()
+    header = {"a": entry("U8", [1], 0, 1), "h": entry("U16", [2, 2], 1, 9)}
+    path = write("m.safetensors", safetensors(header, b"\0" + codes))
+    options = ("--tensor", "h", "--axis", "0", "--format", "bfloat16")
+    printed("rms", path, *options, "-o", "out.npy")
+    np.testing.assert_array_equal(np.load("out.npy"), np.float32([3, 6]), strict=True)
+
+
+def test_rms_existing_output_is_replaced(write):
+    write("out.npy", b"old")
+    printed("rms", write("x.npy", np.array([[3.0, 3.0]])), "-o", "out.npy")
+    assert np.load("out.npy").tolist() == [3.0]
+    assert sorted(os.listdir()) == ["out.npy", "x.npy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "fault"),
+    [
+        ("x.npy", ["-o", "x.npy"], "x.npy: output must not be the input file"),
+        ("x.npy", ["-o", "link.npy"], "link.npy: output must not be the input file"),
+        ("x.npy", ["-o", "y.csv"], "y.csv: output must end in .npy, got '.csv'"),
+        ("x.npy", ["-o", "absent/y.npy"], "absent/y.npy: No such file or directory"),
+        ("x.npy", ["-o", "dir.npy"], "dir.npy: Is a directory"),
+        ("absent.npy", ["-o", "y.npy"], "absent.npy: No such file or directory"),
+        (
+            "m.safetensors",
+            ["-o", "y.npy"],
+            "m.safetensors: tensor must be one of 'odd', 'vector', 'h', none was named",
+        ),
+        (
+            "m.safetensors",
+            ["--tensor", "odd", "-o", "y.npy"],
+            "m.safetensors: tensor 'odd': dtype F4 is not supported",
+        ),
+    ],
+)
+def test_rms_refusal_is_one_line_and_writes_nothing(write, capsys, path, options, fault):
+    write("x.npy", np.array([3.0]))
+    write("m.safetensors", MIXED)
+    os.link("x.npy", "link.npy")
+    os.mkdir("dir.npy")
+    before = {name: Path(name).read_bytes() for name in os.listdir() if name != "dir.npy"}
+    assert main(["rms", path, *options]) == 2
+    assert capsys.readouterr() == ("", f"rmsfast: {fault}\n")
+    assert {name: Path(name).read_bytes() for name in os.listdir() if name != "dir.npy"} == before
+
+
+# Faults -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("x.npy", b"", "file is empty"),
+        ("m.safetensors", BFLOAT16[:-1], "truncated: data of 1 tensors takes 16 bytes, 15 follow"),
+        ("m.safetensors", b"PK\3\4 archive", "truncated or not safetensors: "),
+        ("x.csv", b"1,2", "suffix must be .npy or .safetensors, got '.csv'"),
+    ],
+)
+def test_describe_bad_file_is_one_line_on_standard_error(
+    write, capsys, name, content, fault, options
+):
+    assert main(["describe", write(name, content), *options]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith(f"rmsfast: {name}: {fault}")
+    assert errors.count("\n") == 1
+
+
+def test_describe_fault_of_long_path_is_not_wrapped(tmp_path, capsys):
+    path = tmp_path / ("n" * 200) / "x.npy"
+    assert main(["describe", str(path)]) == 2
+    assert capsys.readouterr() == ("", f"rmsfast: {path}: No such file or directory\n")
+
+
+def test_describe_fault_of_path_with_line_break_is_one_line(capsys):
+    assert main(["describe", "a\nb.npy"]) == 2
+    assert capsys.readouterr().err == "rmsfast: a\\nb.npy: No such file or directory\n"
+
+
+def test_describe_axis_out_of_range_of_named_tensor_is_one_line(write, capsys):
+    assert main(["describe", write("x.npy", np.zeros(3)), "--tensor", "x", "--axis", "1"]) == 2
+    assert re.fullmatch(r"rmsfast: x\.npy: tensor 'x': axis must .*\n", capsys.readouterr().err)
+
+
+def test_describe_unknown_option_names_it(capsys):
+    assert main(["describe", "x.npy", "--jsn"]) == 2
+    assert "--jsn" in capsys.readouterr().err
+
+
+def test_main_bad_file_ends_process_with_2_and_no_traceback(tmp_path):
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY")
+    code, output, errors = run("describe", "x.npy", cwd=tmp_path)
+    assert (code, output) == (2, "")
+    assert re.fullmatch("rmsfast: x.npy: not a valid .npy header: EOF.*\n", errors)
+
+
+@pytest.mark.parametrize("count", [1, 500], ids=["short", "long"])
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_main_closed_pipe_is_quiet(write, options, count):
+    header = {f"tensor{i}": entry("U8", [1], i, i + 1) for i in range(count)}
+    path = write("m.safetensors", safetensors(header, bytes(count)))
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with process("-m", "rmsfast", "describe", path, *options, **pipes) as running:
+        running.stdout.close()
+        assert running.stderr.read() == ""
+    assert running.returncode == 1
+
+
+def test_main_full_disk_behind_standard_output_is_one_line(write):
+    with open("/dev/full", "w") as full:
+        code, _, errors = run("describe", write("m.safetensors", BFLOAT16), stdout=full)
+    assert (code, errors) == (2, "rmsfast: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_main_name_beyond_the_encoding_of_the_pipe_is_printed(write, monkeypatch, encoding):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    content = safetensors({"日": entry("U8", [1], 0, 1)}, b"\3")
+    code, output, errors = run("describe", write("m.safetensors", content), encoding="utf-8")
+    assert (code, errors) == (0, "")
+    assert ("日" if encoding == "utf-8" else r"\u65e5") in output
+
+
+# The command stops while the output is being written, after the temporary file exists.
+STOPPED = """
+import os, sys, time
+from rmsfast import __main__
+from rmsfast._formats import CODES
+def fsync(_):
+    print(len(os.listdir()), flush=True)
+    time.sleep(60)
+os.fsync = fsync
+sys.argv[1:] = ["rms", "x.npy", "-o", "out.npy"]
+__main__.main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_main_stopped_while_writing_leaves_old_output(write, number, code):
+    write("x.npy", np.array([3.0]))
+    write("out.npy", b"old")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with process("-c", STOPPED, **pipes) as running:
+        assert running.stdout.readline() == "3\n"
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    assert (running.returncode, errors.strip()) == (code, "")
+    assert Path("out.npy").read_bytes() == b"old"
+    assert sorted(os.listdir()) == ["out.npy", "x.npy"]
+
+
+# The rest ---------------------------------------------------------------------------------------
+
+
+def test_main_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr() == (f"rmsfast {rmsfast.__version__}\n", "")
+
+
+def test_main_help_loads_no_heavy_library(tmp_path):
+    script = (
+        "import sys; from rmsfast.cli import main; main(['--help']);"
+        "print(*sorted({'numba', 'rich', 'matplotlib', 'ml_dtypes', 'torch'} & set(sys.modules)))"
+    )
+    with process("-c", script, stdout=subprocess.PIPE, cwd=tmp_path) as running:
+        output, _ = running.communicate(timeout=60)
+    assert output.startswith("Usage: rmsfast")
+    assert output.endswith("\n\n")
+
+
+@pytest.mark.parametrize("library", ["click", "rich"])
+def test_main_without_library_names_remedy(monkeypatch, capsys, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(SystemExit) as caught:
+        __main__.main()
+    assert caught.value.code == 2
+    remedy = 'rmsfast: needs click and rich, try: pip install "rmsfast[cli]"\n'
+    assert capsys.readouterr() == ("", remedy)
+
+
+@pytest.fixture
+def demo(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    output = printed("demo", columns=200)
+    [folder] = tmp_path.iterdir()
+    return output, folder
+
+
+def test_demo_prints_each_command_before_what_it_prints(demo):
+    output, folder = demo
+    activations, result = folder / "activations.safetensors", folder / "row_rms.npy"
+    expected = [
+        ("describe", str(activations)),
+        ("rms", str(activations), "--tensor", "resid.5", "-o", str(result)),
+        ("describe", str(result)),
+    ]
+    first, *blocks = output.split("\n$ rmsfast ")
+    assert first == f"Wrote {activations}\n"
+    assert [block.split("\n", 1) for block in blocks] == [
+        [" ".join(words), printed(*words, columns=200)] for words in expected
+    ]
+
+
+def test_demo_activations_grow_and_have_one_zero_row(demo):
+    _, folder = demo
+    tensors = described(str(folder / "activations.safetensors"))["tensors"]
+    sizes = [tensor["rms"] for tensor in tensors]
+    assert sizes == sorted(sizes)
+    assert {(tensor["dtype"], *tensor["shape"]) for tensor in tensors} == {("bfloat16", 256, 512)}
+    assert [tensor["zero_rows"] for tensor in tensors] == [0, 0, 0, 1, 0, 0]
+
+
+def test_demo_activations_have_two_massive_coordinates(demo):
+    _, folder = demo
+    options = ("--tensor", "resid.5", "--axis", "0")
+    printed("rms", str(folder / "activations.safetensors"), *options, "-o", str(folder / "c.npy"))
+    sizes = np.load(folder / "c.npy")
+    assert np.count_nonzero(sizes > 10 * np.median(sizes)) == 2
+
+
+def test_demo_activations_are_the_same_each_time(demo, tmp_path, monkeypatch):
+    _, folder = demo
+    (tmp_path / "again").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "again"))
+    printed("demo")
+    [again] = (tmp_path / "again").iterdir()
+    name = "activations.safetensors"
+    assert (again / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (1.0, 0x3F80),
+        (1 + 2**-8, 0x3F80),  # a tie, to even
+        (1 + 2**-8 + 2**-20, 0x3F81),
+        (1 + 3 * 2**-8, 0x3F82),  # a tie, to even
+        (-1 - 3 * 2**-8, 0xBF82),
+        (2 - 2**-20, 0x4000),  # into the next power of two
+        (0.0, 0),
+        (-0.0, 0x8000),
+        (2.0**-133, 1),  # the smallest
+        (2.0**-134, 0),  # a tie, to even
+    ],
+)
+def test_bfloat16_codes_are_rounded_to_nearest_even(value, code):
+    from rmsfast.cli import _bfloat16_codes
+
+    assert _bfloat16_codes(np.float32([value])).tolist() == [code]
