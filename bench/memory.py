@@ -53,9 +53,11 @@ def watched(path: str) -> int:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    rmsfast.rms(x)
-    done.set()
-    watcher.join()
+    try:
+        rmsfast.rms(x)
+    finally:
+        done.set()
+        watcher.join()
     seen.append(anonymous())
     return max(seen) - seen[0]
 

@@ -1,10 +1,11 @@
 """The problems that are timed, in one table at the end: arrays, call, NumPy idiom and ceiling.
 
-Arrays go by the names of the parameters. A problem whose function is not in the package is an
-absent row, not a failure.
+Arrays go by the names of the parameters. A problem whose function, or one of its parameters, is
+not in the package is an absent row, not a failure.
 """
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -50,8 +51,10 @@ class Case:
 
 
 def available(problem: Problem) -> bool:
-    """Whether the package has the function."""
-    return hasattr(rmsfast, problem.function)
+    """Whether the package has the function, and the function the parameters."""
+    function = getattr(rmsfast, problem.function, None)
+    needed = {*problem.arrays(1), *problem.options}
+    return function is not None and needed <= set(inspect.signature(function).parameters)
 
 
 def prepare(problem: Problem, nbytes: int) -> Case:

@@ -26,7 +26,7 @@ from rmsfast import hardware
 SPEEDUP = "speed-up over "
 MAP = "rms of a memory map"
 MAP_BYTES = 400_000_000
-PEER_ROUNDS = 3
+PEER_ROUNDS = 5
 COLUMNS = {
     "gb_per_s": ("GB/s", ".1f"),
     "ceiling_gb_per_s": ("ceiling", ".1f"),

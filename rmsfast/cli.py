@@ -247,7 +247,7 @@ def _number(value: float | None) -> str:
 
 
 def _shape(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "scalar"
+    return "x".join(map(str, shape)) or "scalar"
 
 
 # Demo -------------------------------------------------------------------------------------------

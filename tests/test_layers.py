@@ -1,0 +1,110 @@
+"""Which module may import which, and what `import rmsfast` costs."""
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import rmsfast
+
+FOLDER = Path(rmsfast.__file__).parent
+# A module imports from layers above its own in this list, or from its neighbours in one
+# direction only. The package itself (its public names) stands where `__init__` does.
+LAYERS = [
+    ["_formats", "_partial"],
+    ["_vectors", "_lanes", "_kernels"],
+    ["_launch", "_layout", "_sums", "_arguments", "reference"],
+    ["reductions", "scaling", "summaries", "windows", "dose", "running"],
+    ["__init__"],
+    ["files", "dask", "xarray", "plots", "hardware"],
+    ["cli"],
+    ["__main__"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
+# Beyond NumPy and the standard library, these import what they are made for.
+MAY_IMPORT = {
+    "_vectors": {"numba", "llvmlite"},
+    "_lanes": {"numba", "llvmlite"},
+    "_kernels": {"numba"},
+    "cli": {"click", "rich"},
+    "dask": {"dask"},
+    "xarray": {"xarray"},
+}
+
+
+def imported(tree, *, at_import):
+    """Dotted names of the imports in a tree; with `at_import` those outside functions only."""
+    pending, found = [tree], set()
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            # `from rmsfast import files` imports a module, `from rmsfast import rms` the package.
+            within = node.module == "rmsfast"
+            found |= {
+                f"rmsfast.{a.name}" if within and a.name in MODULES else node.module
+                for a in node.names
+            }
+        if not (at_import and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)):
+            pending += ast.iter_child_nodes(node)
+    return found
+
+
+@cache
+def syntax(module):
+    return ast.parse((FOLDER / f"{module}.py").read_text())
+
+
+def neighbours(module):
+    """Modules of the package that a module imports, wherever it does."""
+    parts = [n.split(".") for n in imported(syntax(module), at_import=False)]
+    return {p[1] if len(p) > 1 else "__init__" for p in parts if p[0] == "rmsfast"} - {module}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_import_of_package_module_points_down(module):
+    assert module in LEVEL, "a new module needs a place in LAYERS"
+    assert {n: LEVEL[n] for n in neighbours(module) if LEVEL[n] > LEVEL[module]} == {}
+
+
+def test_import_between_package_modules_has_no_cycle():
+    remaining = {module: neighbours(module) & set(MODULES) for module in MODULES}
+    while free := {m for m, needs in remaining.items() if not needs & set(remaining)}:
+        remaining = {m: needs for m, needs in remaining.items() if m not in free}
+    assert remaining == {}
+
+
+def test_import_of_reference_takes_nothing_from_the_package():
+    assert neighbours("reference") == set()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_import_of_module_takes_only_numpy_and_its_own_subject(module):
+    roots = {name.partition(".")[0] for name in imported(syntax(module), at_import=True)}
+    foreign = roots - sys.stdlib_module_names - {"numpy", "rmsfast"}
+    assert foreign <= MAY_IMPORT.get(module, set())
+
+
+def loaded_by(statement):
+    """Top-level packages in memory after a statement in a fresh interpreter."""
+    program = f"import sys\n{statement}\nprint(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
+    command = [sys.executable, "-W", "error", "-c", program]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, cwd=FOLDER.parent)
+    return set(run.stdout.split())
+
+
+def test_import_of_package_loads_numpy_and_the_standard_library_only():
+    added = loaded_by("import rmsfast") - loaded_by("import numpy")
+    assert added - sys.stdlib_module_names == {"rmsfast"}
+
+
+def test_import_of_package_offers_its_public_names_only():
+    public = {name for name in dir(rmsfast) if not name.startswith("_")}
+    assert public - set(MODULES) == set(rmsfast.__all__)
+    assert rmsfast.__version__
