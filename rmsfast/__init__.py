@@ -1,6 +1,6 @@
 """Root mean square quantities of large arrays: one pass, exact, at memory speed."""
 
-from rmsfast.reductions import rms, rmse
+from rmsfast.reductions import relative_rmse, rms, rmse
 
 __version__ = "0.1.0"
-__all__ = ["rms", "rmse"]
+__all__ = ["relative_rmse", "rms", "rmse"]

@@ -213,6 +213,25 @@ def weights(function: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarr
     return broadcast(function, "weights", found.array, shape), found.kind
 
 
+def sizes(function: str, reference: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The named denominator given as numbers, one for each result."""
+    found = source(function, "reference", reference, None)
+    if found.kind.startswith("complex"):
+        raise TypeError(f"{function}: reference must be real, got dtype {found.array.dtype}")
+    numbers = broadcast(function, "reference", found.array.astype(np.float64), shape)
+    if (numbers < 0).any():
+        raise fail(function, "reference", "be non-negative", f"{numbers.min()}")
+    return numbers
+
+
+def zero_rows(function: str, argument: str, flags: np.ndarray) -> ValueError:
+    """The refusal of zero rows: how many, and where the first is."""
+    first = tuple(int(k) for k in np.argwhere(flags)[0])
+    count = int(np.count_nonzero(flags))
+    place = f", the first at index {first}" if flags.ndim else ""
+    return fail(function, argument, "be nonzero under zero='raise'", f"{count} zero rows{place}")
+
+
 def check_format(function: str, format: Any) -> None:
     if format is not None and format not in _formats.CODES:
         raise fail(function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format))

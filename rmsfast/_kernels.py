@@ -1,6 +1,6 @@
 """The compiled loops: which runs of elements are summed, and what becomes of the sums.
 
-A *partial* is a tuple of FIELDS float64: the sum as a pair with an exponent (its value
+A *partial* is a tuple of float64: the sum as a pair with an exponent (its value
 is (high + low) * 2**-exponent), the weight (count of values, or sum of weights) in the
 same form, the number of NaN left out and of bad weights. Every row is cut into blocks of
 BLOCK elements, whose partials are folded in order.
@@ -24,15 +24,18 @@ from rmsfast._lanes import (
     address,
     addresses,
     advance,
+    clear_columns,
+    columns_tuple,
     fetch,
     lane_state,
     reduce_columns,
     reduce_lanes,
     scratch_space,
     state_size,
+    term,
     two_product,
 )
-from rmsfast._partial import BLOCK, FIELDS
+from rmsfast._partial import BLOCK, EXTENT_FIELDS
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._vectors import LANES, SCRATCH, WIDTH
 
@@ -176,21 +179,10 @@ def load(partials, k):
     )  # fmt: skip
 
 
-@hot
-def load_fields(fields, i):
-    return load(fields.T, i)
-
-
-@hot
+@inner
 def store(partials, k, p):
-    partials[k, 0] = p[0]
-    partials[k, 1] = p[1]
-    partials[k, 2] = p[2]
-    partials[k, 3] = p[3]
-    partials[k, 4] = p[4]
-    partials[k, 5] = p[5]
-    partials[k, 6] = p[6]
-    partials[k, 7] = p[7]
+    for i in range(partials.shape[1]):
+        partials[k, i] = p[i]
 
 
 # ------------------------------------------------------------------------------ where
@@ -230,34 +222,117 @@ def sum_run(arrays, how, bases, start, count, scale):
 
 
 @inner
-def sum_awkward(arrays, how, g, outer, awkward, bases, start, count, scale):
+def gather(arrays, g, outer, apart, bases, first, count, memory):
+    """Pointers to `count` coordinates of a row from `first` on, copied side by side if `apart`."""
+    last = g.shape[1] - 1
+    strides, length, done = (0, 0, 0, 0, 0), count, 0
+    if last >= outer:
+        strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+        length = min(length, g[0, last] - first % g[0, last])
+    places = add(bases, offsets(g, outer, last + 1, first))
+    pointers = fetch(arrays, places, strides, apart, length, memory, 0)
+    done = length
+    while done < count:
+        length = min(count - done, g[0, last])
+        places = add(bases, offsets(g, outer, last + 1, first + done))
+        fetch(arrays, places, strides, apart, length, memory, done)
+        done += length
+    return pointers
+
+
+@inner
+def sum_awkward(arrays, how, g, outer, apart, bases, start, count, scale):
     """The partial of a run of a row of any layout and byte order."""
     memory = scratch_space(0)
     state = lane_state(arrays, how)
-    last = g.shape[1] - 1
-    strides = (0, 0, 0, 0, 0)
-    if last >= outer:
-        strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
     for first in range(start, start + count, SCRATCH):
-        n, done = min(SCRATCH, start + count - first), 0
-        while done < n:
-            length = n - done
-            if last >= outer:
-                length = min(length, g[0, last] - (first + done) % g[0, last])
-            places = add(bases, offsets(g, outer, last + 1, first + done))
-            fetch(arrays, places, strides, awkward | ALL, length, memory, done)
-            done += length
-        pointers = fetch(arrays, bases, strides, ALL, 0, memory, 0)
+        n = min(SCRATCH, start + count - first)
+        pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
         accumulate(state, arrays, how, pointers, scale, n)
     return reduce_lanes(state, arrays, how, count)
 
 
 @inner
-def sum_rescaled(arrays, how, g, outer, awkward, bases, start, count, high):
+def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
+    """The partial of a block whose weighted squares leave the range, term by term.
+
+    Every term is a fraction and an exponent; all are brought to the largest exponent.
+    """
+    memory = scratch_space(0)
+    top = weight_top = -100000
+    for sweep in range(2):
+        s = c = w = wc = special = 0.0
+        for first in range(start, start + count, SCRATCH):
+            n = min(SCRATCH, start + count - first)
+            pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
+            for i in range(n):
+                kept, v, e, weight = term(arrays, how, pointers, i, 1.0)
+                if kept == 0.0 or not math.isfinite(weight) or weight < 0.0:
+                    continue
+                shift = 0
+                if not math.isfinite(v):  # a difference beyond the range, or Inf or NaN
+                    kept, v, e, weight = term(arrays, how, pointers, i, 0.25)
+                    shift = 2
+                weight, weight_exponent = math.frexp(weight)
+                weight_top = max(weight_top, weight_exponent)
+                if not math.isfinite(v):
+                    special += abs(v)
+                    v = e = 0.0
+                v, exponent = math.frexp(v)
+                exponent += shift
+                both = 2 * exponent + weight_exponent
+                if v != 0.0:
+                    top = max(top, both)
+                if sweep == 1:
+                    q, low = two_product(v, v)
+                    low += 2.0 * v * math.ldexp(e, shift - exponent)
+                    q, more = two_product(weight, q)
+                    down = max(both - top, -2000)
+                    s, lost = two_sum(s, math.ldexp(q, down))
+                    c += math.ldexp(more + weight * low, down) + lost
+                    w, lost = two_sum(w, math.ldexp(weight, max(weight_exponent - weight_top, -2000)))
+                    wc += lost
+    if special != 0.0:
+        s, c = special, 0.0
+    return s, c, -float(top), w, wc, -float(weight_top), p[6], p[7], p[8], p[9], p[10], p[11]
+
+
+@inner
+def sum_squares_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
     """The partial of a block that left the range, at a scale where nothing is lost."""
-    scale, exponent = (UP, UP_EXPONENT) if high < LOW else (DOWN, DOWN_EXPONENT)
-    p = sum_awkward(arrays, how, g, outer, awkward, bases, start, count, scale)
-    return p[0], p[1], p[2] + exponent, p[3], p[4], p[5], p[6], p[7]
+    scale, exponent = (UP, UP_EXPONENT) if p[0] < LOW else (DOWN, DOWN_EXPONENT)
+    p = sum_awkward(arrays, how, g, outer, apart, bases, start, count, scale)
+    return p[0], p[1], p[2] + exponent, p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]
+
+
+@inner
+def extent_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
+    """The extent of a block whose sum left the range."""
+    q = sum_awkward(arrays, how, g, outer, apart, bases, start, count, DOWN)
+    if not math.isfinite(q[0]):
+        return p
+    return q[0], q[1], DOWN_EXPONENT / 2, p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]
+
+
+@inner
+def checked_squares(arrays, how, weights, g, outer, apart, bases, start, count, p):
+    if LOW <= p[0] <= HIGH and p[3] <= HIGH:
+        return p
+    if weights is None:
+        return sum_squares_rescaled(arrays, how, g, outer, apart, bases, start, count, p)
+    return sum_weighted(arrays, how, g, outer, apart, bases, start, count, p)
+
+
+@inner
+def checked(arrays, how, wide, weights, extent, g, outer, apart, bases, start, count, p):
+    """A partial, anew where the range of float64 was left; what follows a None is not compiled."""
+    if wide is None:
+        return p
+    if extent is None:
+        return checked_squares(arrays, how, weights, g, outer, apart, bases, start, count, p)
+    if math.isfinite(p[0]):
+        return p
+    return extent_rescaled(arrays, how, g, outer, apart, bases, start, count, p)
 
 
 @hot
@@ -266,12 +341,11 @@ def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
     if awkward == 0:
         p = sum_run(arrays, how, bases, start, count, None)
     else:
-        p = sum_awkward(arrays, how, g, outer, awkward, bases, start, count, None)
-    if wide is None:
-        return p
-    if LOW <= p[0] <= HIGH:
-        return p
-    return sum_rescaled(arrays, how, g, outer, awkward, bases, start, count, p[0])
+        p = sum_awkward(arrays, how, g, outer, awkward | ALL, bases, start, count, None)
+    apart = awkward | ALL if awkward else 0
+    return checked(
+        arrays, how, wide, arrays[4], how[2], g, outer, apart, bases, start, count, p
+    )
 
 
 @serial
@@ -284,7 +358,7 @@ def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, e
             q = sum_block(
                 arrays, how, wide, g, outer, awkward, bases, start, min(length - start, BLOCK)
             )
-            p = fold(p, q) if start else q
+            p = fold(p, q[:8]) if start else q[:8]
         finish(p, out, flags, row)
 
 
@@ -297,11 +371,12 @@ def row_roots_parallel(arrays, how, wide, g, outer, awkward, length, out, flags,
 
 
 @serial
-def row_partials(arrays, how, wide, g, outer, awkward, length, first, blocks, partials, begin, end):
-    """partials[row * blocks + k] = the partial of block first + k of a row."""
+def row_partials(arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end):
+    """partials[unit] = the partial of block first + unit % blocks of row `base` + unit // blocks."""
     for unit in range(begin, end):
         row = unit // blocks
         start = (first + unit - row * blocks) * BLOCK
+        row += base
         bases = offsets(g, 0, outer, row)
         n = min(length - start, BLOCK)
         store(partials, unit, sum_block(arrays, how, wide, g, outer, awkward, bases, start, n))
@@ -309,12 +384,12 @@ def row_partials(arrays, how, wide, g, outer, awkward, length, first, blocks, pa
 
 @parallel
 def row_partials_parallel(
-    arrays, how, wide, g, outer, awkward, length, first, blocks, partials, begin, end, share
+    arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end, share
 ):
     for k in prange((end - begin + share - 1) // share):
         a = begin + k * share
         b = min(a + share, end)
-        row_partials(arrays, how, wide, g, outer, awkward, length, first, blocks, partials, a, b)
+        row_partials(arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, a, b)
 
 
 # ------------------------------------------------------------------------ column sums
@@ -336,45 +411,46 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, state, 
 
 
 @serial
-def column_partials(arrays, how, wide, g, outer, ragged, length, first, blocks, tile, partials, begin, end):
-    """partials[row * blocks + k] = the partial of block first + k of a row.
+def column_partials(arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end):
+    """partials[(row - row0) * blocks + k] = the partial of block first + k of a row.
 
     A unit is one block of a tile: `tile` rows that are neighbours in memory, read one
-    coordinate after the other.
+    coordinate after the other. Tiles are counted from `base`, whose first row is row0.
     """
     columns = g[0, outer - 1]
     tiles = (columns + tile - 1) // tile
+    row0 = base // tiles * columns + base % tiles * tile
     state = np.empty(state_size(arrays, how) * LANES * tile)
-    fields = np.empty((FIELDS, WIDTH))
+    fields = np.empty((EXTENT_FIELDS, WIDTH))
     for unit in range(begin, end):
-        block, above = unit % blocks, unit // blocks
+        block, above = unit % blocks, base + unit // blocks
         t, prefix = above % tiles, above // tiles
         start = (first + block) * BLOCK
         stop = min(length, start + BLOCK)
         row = prefix * columns + t * tile
         n = min(tile, columns - t * tile)
-        state[:] = 0.0
+        clear_columns(address(state, 0), LANES * tile, arrays, how)
         sum_tile(arrays, how, g, outer, ragged, offsets(g, 0, outer, row), start, stop, n, state, tile)
         for c in range(0, n, WIDTH):
             lanes = address(state, c * 8)
             reduce_columns(lanes, LANES * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0))
             for i in range(min(WIDTH, n - c)):
-                p = load_fields(fields, i)
-                if wide is not None:
-                    if not LOW <= p[0] <= HIGH:
-                        bases = offsets(g, 0, outer, row + c + i)
-                        p = sum_rescaled(arrays, how, g, outer, ragged, bases, start, stop - start, p[0])
-                store(partials, (row + c + i) * blocks + block, p)
+                p = columns_tuple(address(fields, 0), i)
+                bases = offsets(g, 0, outer, row + c + i)
+                p = checked(
+                    arrays, how, wide, arrays[4], how[2], g, outer, ragged | ALL, bases, start, stop - start, p
+                )
+                store(partials, (row + c + i - row0) * blocks + block, p)
 
 
 @parallel
 def column_partials_parallel(
-    arrays, how, wide, g, outer, ragged, length, first, blocks, tile, partials, begin, end, share
+    arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end, share
 ):
     for k in prange((end - begin + share - 1) // share):
         a = begin + k * share
         b = min(a + share, end)
-        column_partials(arrays, how, wide, g, outer, ragged, length, first, blocks, tile, partials, a, b)
+        column_partials(arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, a, b)
 
 
 # ------------------------------------------------------------------------------ finish
@@ -391,7 +467,77 @@ def fold_partials(partials, blocks, totals, begin, end):
 
 
 @serial
+def fold_extents(partials, blocks, totals, begin, end):
+    """Fold the extents of the blocks of each row, in order, into its total."""
+    for row in range(begin, end):
+        for k in range(row * blocks, (row + 1) * blocks):
+            store(totals, row, fold(load(totals, row), load(partials, k)))
+            for i, sign in ((8, 1.0), (10, -1.0)):
+                p, q = totals[row, i], partials[k, i]
+                if sign * q < sign * p or q != q or (q == p and sign * partials[k, i + 1] < sign * totals[row, i + 1]):
+                    totals[row, i], totals[row, i + 1] = q, partials[k, i + 1]
+
+
+@serial
 def roots(partials, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of a partial."""
     for row in range(begin, end):
         finish(load(partials, row), out, flags, row)
+
+
+# ------------------------------------------------------------------- relative errors
+
+SQUARES, MEAN, RANGE, MAX, DEVIATION, NUMBER = range(6)  # what a reference is made of
+
+
+@inner
+def size_pair(p, kind, number):
+    """The size that an error is divided by, as a pair with an exponent."""
+    if kind == NUMBER:
+        return number, 0.0, 0.0
+    if kind == SQUARES:
+        return root_pair(p[:8])
+    if kind == DEVIATION:  # about a rounded mean, whose error is `number`
+        q, low, e = p[0], p[1], p[2]
+        if e == 0.0:
+            q, low = add_pairs(q, low, -p[3] * number * number, 0.0)
+        return root_pair((max(q, 0.0) if q == q else q, low, e, p[3], p[4], p[5], p[6], p[7]))
+    if p[3] == 0.0:
+        return np.nan, 0.0, 0.0
+    if kind == MEAN:
+        h, low = divide_pairs(p[0], p[1], p[3], p[4])
+        return (h, low, p[2] - p[5]) if h >= 0.0 else (-h, -low, p[2] - p[5])
+    if kind == MAX:
+        return max(abs(p[8]), abs(p[10])) if p[8] == p[8] else p[8], 0.0, 0.0
+    h, low = add_pairs(0.5 * p[10], 0.5 * p[11], -0.5 * p[8], -0.5 * p[9])
+    return (h, low if math.isfinite(h) else 0.0, -1.0)
+
+
+@serial
+def ratios(errors, sizes, kind, numbers, out, flags, begin, end):
+    """out[row] = root mean square error / size; flags: as for `finish`, 4 if the size is 0."""
+    for row in range(begin, end):
+        p = load(errors, row)
+        h, low, e = root_pair(p)
+        number = numbers[row]
+        size, size_low, size_e = size_pair(extent_of(sizes, row), kind, number)
+        q, low = divide_pairs(h, low, size, size_low)
+        out[row] = rounded(q, low, e - size_e)
+        flags[row] = (p[6] > 0.0) + 2 * (p[7] > 0.0) + 4 * (size == 0.0)
+
+
+@hot
+def extent_of(sizes, row):
+    k = sizes.shape[1] - 4  # partials of squares have no extents: their last fields stand in
+    p = load(sizes, row)
+    return (*p, sizes[row, k], sizes[row, k + 1], sizes[row, k + 2], sizes[row, k + 3])
+
+
+@serial
+def means(extents, out, errors, begin, end):
+    """out[row] = the mean, errors[row] = what rounding took from it."""
+    for row in range(begin, end):
+        p = load(extents, row)
+        h, low = divide_pairs(p[0], p[1], p[3], p[4])
+        out[row] = rounded(h, low, p[2] - p[5])
+        errors[row] = low if p[2] == p[5] else 0.0

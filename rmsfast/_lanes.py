@@ -12,7 +12,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._partial import FIELDS
+from rmsfast._partial import EXTENT_FIELDS
 from rmsfast._vectors import (
     AHEAD,
     BYTES,
@@ -36,24 +36,34 @@ from rmsfast._vectors import (
 
 
 
+INF = float("inf")
+
+
 class Sum:
     """What is summed, known from the types of the arguments: w * (x - y)**2 and its weight.
 
     arrays: types of x, y (None: 0), partner (of x, only looked at for NaN), where, weights.
-    how: types of omit (NaN is left out) and exact (sums are pairs), None for no.
+    how: types of three flags, None for no: omit (NaN is left out), exact (sums are pairs),
+    extent (not squares: the sum of w * x itself, and the least and the largest x).
     """
 
     def __init__(self, arrays, how):
         self.arrays = tuple(None if absent(a) else a for a in arrays)
         self.x, self.y, self.partner, self.where, self.weights = self.arrays
-        self.omit, self.exact = (not absent(flag) for flag in how)
+        self.omit, self.exact, self.extent = (not absent(flag) for flag in how)
         self.counted = self.omit or self.where is not None
+        self.masked = self.counted or self.weights is not None or self.extent
         weighted = self.weights is not None
         names = ["sum"] + ["sum_low"] * self.exact
         names += ["weight"] * (weighted or self.counted)
         names += ["weight_low"] * (weighted and self.exact)
         names += ["dropped"] * self.omit + ["bad"] * weighted
-        self.components = names
+        if self.extent:
+            names += ["least", "least_low", "most", "most_low"]
+        self.components = {name: {"least": INF, "most": -INF}.get(name, 0.0) for name in names}
+
+    def size(self, em, v):
+        return em.absolute(v) if self.extent else v
 
     def kind(self, array):
         return component_of(array)
@@ -63,7 +73,7 @@ class Sum:
     def keep(self, em, values, valid):
         """Masks of lanes: kept, NaN dropped, bad weight (None: all, none, none)."""
         b, (x, y, partner, where, weights) = em.b, values
-        keep = valid if self.counted or weights is not None else None
+        keep = valid if self.masked else None
         if where is not None:
             sign = "==" if kind_of(self.where) == "hidden" else "!="
             chosen = b.icmp_unsigned(sign, where, em.like(where, 0))
@@ -108,20 +118,29 @@ class Sum:
         small = EXACT | {"int32", "uint32"}
         return {self.kind(self.x), self.kind(self.y)} <= small
 
+    def value(self, em, values, scale):
+        """X - y as a pair, times scale."""
+        x, y = values[:2]
+        if scale is not None:
+            x, y = (
+                v and tuple(part and em.b.fmul(part, scale) for part in v) for v in (x, y)
+            )
+        return x if y is None else self.difference(em, x, y)
+
     def step(self, em, sums, values, valid, scale):
         """The components after one vector of every array."""
         b = em.b
         keep, dropped, bad = self.keep(em, values, valid)
-        x, y, _, _, weights = values
-        if scale is not None:
-            x, y = (v and (b.fmul(v[0], scale), v[1] and b.fmul(v[1], scale)) for v in (x, y))
-        v, e = x if y is None else self.difference(em, x, y)
+        y, weights = values[1], values[4]
+        v, e = self.value(em, values, scale)
         if keep is not None:
             v = b.select(keep, v, em.like(v, 0.0))
             e = e and b.select(keep, e, em.like(e, 0.0))
         w = weights and b.select(keep, weights[0], em.like(weights[0], 0.0))
         new = dict(sums)
-        if self.exact:
+        if self.extent:
+            self.add_extent(em, new, v, e, w, keep)
+        elif self.exact:
             self.add_exact(em, new, v, e, w)
         elif w is not None:
             new["sum"] = b.fadd(sums["sum"], b.fmul(w, b.fmul(v, v)))
@@ -156,6 +175,30 @@ class Sum:
         new["sum"], lost = em.two_sum(new["sum"], p)
         new["sum_low"] = b.fadd(new["sum_low"], lost if low is None else b.fadd(low, lost))
 
+    def add_extent(self, em, new, v, e, w, keep):
+        b = em.b
+        p, low = v, e
+        if w is not None:
+            p, low = em.two_product(w, v)
+            low = low if e is None else b.fadd(low, b.fmul(w, e))
+            new["weight"], lost = em.two_sum(new["weight"], w)
+            new["weight_low"] = b.fadd(new["weight_low"], lost)
+        new["sum"], lost = em.two_sum(new["sum"], p)
+        new["sum_low"] = b.fadd(new["sum_low"], lost if low is None else b.fadd(low, lost))
+        e = em.like(v, 0.0) if e is None else e
+        for name, worst, sign in (("least", INF, "<"), ("most", -INF, ">")):
+            u = v if keep is None else b.select(keep, v, em.like(v, worst))
+            pair = self.further(em, sign, (new[name], new[name + "_low"]), (u, e))
+            new[name], new[name + "_low"] = pair
+
+    def further(self, em, sign, p, q):
+        """The pair that lies further out; NaN is furthest."""
+        b = em.b
+        beyond = b.or_(b.fcmp_ordered(sign, q[0], p[0]), b.fcmp_unordered("uno", q[0], q[0]))
+        level = b.and_(b.fcmp_ordered("==", q[0], p[0]), b.fcmp_ordered(sign, q[1], p[1]))
+        beyond = b.or_(beyond, level)
+        return b.select(beyond, q[0], p[0]), b.select(beyond, q[1], p[1])
+
     def total(self, em, parts, add_tree):
         """The fields of a partial from components; add_tree sums tuples of parts."""
         b = em.b
@@ -170,7 +213,7 @@ class Sum:
             pairs = list(zip(parts[name], parts[name + "_low"], strict=True))
             high, low = em.fast_two_sum(*add_tree(pairs, em.add_compensated))
             # Of an infinite sum the plain addition tells Inf from NaN; pairs do not.
-            finite = b.fcmp_ordered("<", top, em.like(top, float("inf")))
+            finite = b.fcmp_ordered("<", self.size(em, top), em.like(top, INF))
             return b.select(finite, high, top), b.select(finite, low, em.like(top, 0.0))
 
         fields = {"sum": as_field("sum")}
@@ -179,6 +222,10 @@ class Sum:
         for name in ("dropped", "bad"):
             if name in parts:
                 fields[name] = as_field(name)
+        for name, sign in (("least", "<"), ("most", ">")):
+            if name in parts:
+                pairs = list(zip(parts[name], parts[name + "_low"], strict=True))
+                fields[name] = add_tree(pairs, lambda p, q, sign=sign: self.further(em, sign, p, q))
         return fields
 
 
@@ -390,37 +437,38 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
 
 @intrinsic
 def lane_state(typingctx, arrays, how):
-    """Memory on the stack for the state of one row, all zero."""
+    """Memory on the stack for the state of one row, of nothing."""
     signature = types.voidptr(arrays, how)
 
     def codegen(context, builder, signature, args):
-        size = len(Sum(*signature.args).components) * LANES
+        components = Sum(*signature.args).components
+        size = len(components) * LANES
         memory = stack(builder, ir.ArrayType(F64, size))
         vectors = builder.bitcast(memory, ir.VectorType(F64, WIDTH).as_pointer())
         for k in range(size // WIDTH):
-            zero = ir.Constant(ir.VectorType(F64, WIDTH), [0.0] * WIDTH)
-            builder.store(zero, builder.gep(vectors, [I64(k)])).align = 8
+            start = list(components.values())[k * WIDTH // LANES]
+            value = ir.Constant(ir.VectorType(F64, WIDTH), [start] * WIDTH)
+            builder.store(value, builder.gep(vectors, [I64(k)])).align = 8
         return memory
 
     return signature, codegen
 
 
 def partial_fields(em, total, fields, count):
-    """The FIELDS of a partial, in order."""
+    """The fields of a partial, in order."""
     zero = em.like(count, 0.0)
     weight = fields.get("weight", (count, zero))
     if kind_of(total.x) in COMPLEX:  # two stored numbers are one value
         weight = [em.b.fmul(v, em.like(v, 0.5)) for v in weight]
     dropped, bad = fields.get("dropped", (zero,)), fields.get("bad", (zero,))
-    return [*fields["sum"], zero, *weight, zero, dropped[0], bad[0]]
+    extent = [*fields["least"], *fields["most"]] if total.extent else [zero] * 4
+    return [*fields["sum"], zero, *weight, zero, dropped[0], bad[0], *extent]
 
 
 @intrinsic
 def reduce_lanes(typingctx, state, arrays, how, count):
     """The partial of a state of one row; `count` elements were added."""
-    signature = types.UniTuple(types.float64, FIELDS)(
-        types.voidptr, arrays, how, types.intp
-    )
+    signature = types.UniTuple(types.float64, EXTENT_FIELDS)(types.voidptr, arrays, how, types.intp)
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
@@ -448,6 +496,38 @@ def state_size(typingctx, arrays, how):
 
     def codegen(context, builder, signature, args):
         return I64(len(Sum(*signature.args).components))
+
+    return signature, codegen
+
+
+@intrinsic
+def clear_columns(typingctx, state, component, arrays, how):
+    """Make the state of a tile one of nothing; component: float64 from one to the next."""
+    signature = types.void(types.voidptr, types.intp, arrays, how)
+
+    def codegen(context, builder, signature, args):
+        state = builder.bitcast(args[0], F64.as_pointer())
+        for k, start in enumerate(Sum(*signature.args[2:4]).components.values()):
+            first = builder.mul(args[1], I64(k))
+            with cgutils.for_range(builder, args[1]) as loop:
+                builder.store(F64(start), builder.gep(state, [builder.add(first, loop.index)]))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def columns_tuple(typingctx, fields, column):
+    """The partial of one column of `fields`, runs of WIDTH float64."""
+    signature = types.UniTuple(types.float64, EXTENT_FIELDS)(types.voidptr, types.intp)
+
+    def codegen(context, builder, signature, args):
+        p = builder.bitcast(args[0], F64.as_pointer())
+        found = [
+            builder.load(builder.gep(p, [builder.add(args[1], I64(k * WIDTH))]))
+            for k in range(EXTENT_FIELDS)
+        ]
+        return context.make_tuple(builder, signature.return_type, found)
 
     return signature, codegen
 
@@ -530,6 +610,26 @@ def reduce_columns(typingctx, state, component, arrays, how, tile, count, fields
         for k, v in enumerate(partial_fields(em, total, found, count)):
             builder.store(v, builder.gep(out, [I64(k)])).align = 8
         return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def term(typingctx, arrays, how, pointers, index, scale):
+    """Element `index` of a run: 1 if it is kept, x - y as a pair times scale, its weight."""
+    signature = types.UniTuple(types.float64, 4)(arrays, how, pointers, types.intp, types.float64)
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder, lanes=1)
+        total = Sum(*signature.args[:2])
+        values = load_all(em, total, cgutils.unpack_tuple(builder, args[2]), args[3], None)
+        keep, _, _ = total.keep(em, values, None)
+        v, e = total.value(em, values, em.splat(args[4]))
+        one, zero = em.fill(F64, 1.0), em.fill(F64, 0.0)
+        parts = [builder.select(keep, one, zero), v, zero if e is None else e, values[4][0]]
+        return context.make_tuple(
+            builder, signature.return_type, [builder.extract_element(p, I32(0)) for p in parts]
+        )
 
     return signature, codegen
 

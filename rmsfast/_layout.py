@@ -36,10 +36,13 @@ def plan(
     sizes: tuple[int, ...],
     swapped: tuple[bool, ...],
     is_complex: bool,
+    order: tuple[int, ...] | None = None,
 ) -> Plan:
     """Plan for arrays of a common shape; strides None: no array; sizes: bytes of a number."""
     steps = [s or (0,) * len(shape) for s in strides]
-    order = tuple(sorted((k for k in range(len(shape)) if k not in axes), key=lambda k: -abs(steps[0][k])))
+    if order is None:
+        rows_axes = [k for k in range(len(shape)) if k not in axes]
+        order = tuple(sorted(rows_axes, key=lambda k: -abs(steps[0][k])))
     outer = merged([(shape[k], *(s[k] for s in steps)) for k in order])
     inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
     if is_complex:  # the two real numbers of a value are two coordinates
@@ -86,7 +89,12 @@ class Walk(NamedTuple):
     plan: Plan
 
 
-def walk(shape: tuple[int, ...], axes: tuple[int, ...], operands: list[Operand]) -> Walk:
+def walk(
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    operands: list[Operand],
+    order: tuple[int, ...] | None = None,
+) -> Walk:
     """A walk over x, y, partner, where, weights (None: absent), none of them empty."""
     is_complex = operands[0] is not None and operands[0][1].startswith("complex")
     strides = tuple(o and o[0].strides for o in operands)
@@ -97,7 +105,7 @@ def walk(shape: tuple[int, ...], axes: tuple[int, ...], operands: list[Operand])
     return Walk(
         tuple(o and kernel_view(*o) for o in operands),
         True if operands[4] or {"float64", "complex128"} & {o[1] for o in operands[:2] if o} else None,
-        plan(shape, axes, strides, sizes, swapped, is_complex),
+        plan(shape, axes, strides, sizes, swapped, is_complex, order),
     )
 
 
@@ -111,3 +119,9 @@ def in_order(rows: np.ndarray, plan: Plan) -> np.ndarray:
     """Values of the rows in the order of walking, shaped and ordered as the caller's axes."""
     back = sorted(range(len(plan.order)), key=plan.order.__getitem__)
     return rows.reshape(plan.shape).transpose(back)
+
+
+def to_walk(rows: np.ndarray, plan: Plan) -> np.ndarray:
+    """Values of the rows, shaped as the caller's axes, in the order of walking."""
+    axes = sorted(plan.order)
+    return np.ascontiguousarray(rows.transpose([axes.index(k) for k in plan.order])).reshape(-1)

@@ -9,10 +9,14 @@ Blocks are folded in index order, so the same blocks give the same bits.
 import numpy as np
 
 FIELDS = 8
+EXTENT_FIELDS = 12  # and the least and largest value, as pairs; the sum is not of squares
 BLOCK = 16384  # elements
 EMPTY = (0.0, 0.0, 1.0e6, 0.0, 0.0, 1.0e6, 0.0, 0.0)
 
 
-def empty(rows: int) -> np.ndarray:
+EMPTY_EXTENT = (*EMPTY, np.inf, 0.0, -np.inf, 0.0)
+
+
+def empty(rows: int, fields: int = FIELDS) -> np.ndarray:
     """Partials of nothing."""
-    return np.tile(np.array(EMPTY), (rows, 1))
+    return np.tile(np.array(EMPTY if fields == FIELDS else EMPTY_EXTENT), (rows, 1))

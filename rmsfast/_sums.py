@@ -1,14 +1,17 @@
 """Sums of squares of rows: which kernel, and in which pieces."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rmsfast import _launch, _partial
-from rmsfast._layout import TILE, Walk
+from rmsfast._layout import TILE, Plan, Walk
 from rmsfast._partial import BLOCK
 
-How = tuple[bool | None, bool | None]  # omit NaN, exact sums (True or None)
+# Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
+How = tuple[bool | None, bool | None, bool | None]
+CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 UNITS = 4096  # blocks whose partials are kept before they are folded
 
 
@@ -24,42 +27,97 @@ def roots(walk: Walk, how: How, out: np.ndarray, flags: np.ndarray | None, threa
         args = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.awkward, plan.length, out, flags)
         _launch.launch("row_roots", args, plan.rows, plan.length * element_bytes(walk), threads)
         return
-    finish(partials(walk, how, threads), out, flags)
+    for piece in pieces([walk]):
+        found = partials([walk], [how], piece, threads)[0]
+        rows = slice(piece.first_row, piece.first_row + piece.rows)
+        finish(found, out[rows], flags if flags is None else flags[rows])
 
 
 def finish(totals: np.ndarray, out: np.ndarray, flags: np.ndarray | None) -> None:
     _launch.call(_launch.kernels().roots, (totals, out, flags, 0, len(totals)))
 
 
-def partials(walk: Walk, how: How, threads: int | None) -> np.ndarray:
-    """The partial of every row, in the order of walking."""
-    plan = walk.plan
+class Piece(NamedTuple):
+    """A run of rows: whole tiles where they are columns in memory."""
+
+    first_group: int
+    groups: int
+    first_row: int
+    rows: int
+
+
+def group_rows(plan: Plan) -> tuple[int, int]:
+    """Rows of a group, and of a run of groups of which the last may be shorter."""
+    if not plan.columns:
+        return 1, 1
+    columns = int(plan.g[0, plan.outer - 1])
+    return min(TILE, -(-columns // 8) * 8), columns
+
+
+def everything(plan: Plan) -> Piece:
+    size, run = group_rows(plan)
+    return Piece(0, plan.rows // run * -(-run // size), 0, plan.rows)
+
+
+def pieces(walks: list[Walk]) -> Iterator[Piece]:
+    """Runs of rows small enough to stay in cache from one walk to the next."""
+    plan = walks[0].plan
+    whole = everything(plan)
+    shapes = {(w.plan.columns, w.plan.outer, w.plan.g[0].tobytes()) for w in walks}
+    size, run = group_rows(plan)
+    step = max(1, CACHED_BYTES // max(1, size * plan.length * element_bytes(walks[0])))
+    if len(shapes) > 1 or step >= whole.groups:
+        yield whole
+        return
+    tiles = -(-run // size)
+
+    def start(group: int) -> int:
+        return plan.rows if group == whole.groups else group // tiles * run + group % tiles * size
+
+    for group in range(0, whole.groups, step):
+        groups = min(step, whole.groups - group)
+        yield Piece(group, groups, start(group), start(group + groups) - start(group))
+
+
+def partials(
+    walks: list[Walk], hows: list[How], piece: Piece, threads: int | None
+) -> list[np.ndarray]:
+    """The partial of every row of a piece, for each walk; blocks are walked in turn."""
+    plan = walks[0].plan
     blocks = -(-plan.length // BLOCK)
-    at_once = min(blocks, max(1, UNITS // plan.rows))
-    totals = None
+    at_once = min(blocks, max(1, UNITS // piece.rows))
+    if len(walks) > 1:
+        block_bytes = piece.rows * BLOCK * element_bytes(walks[0])
+        at_once = min(at_once, max(1, CACHED_BYTES // block_bytes))
+    totals = [_partial.empty(piece.rows, fields_of(how)) for how in hows] if blocks > 1 else []
     for first in range(0, blocks, at_once):
-        found = _blocks(walk, how, first, min(at_once, blocks - first), threads)
+        n = min(at_once, blocks - first)
+        found = [_blocks(w, h, piece, first, n, threads) for w, h in zip(walks, hows, strict=True)]
         if blocks == 1:
             return found
-        totals = _partial.empty(plan.rows) if totals is None else totals
-        _launch.call(
-            _launch.kernels().fold_partials, (found, len(found) // plan.rows, totals, 0, plan.rows)
-        )
+        for how, total, new in zip(hows, totals, found, strict=True):
+            fold = "fold_extents" if how[2] else "fold_partials"
+            _launch.call(getattr(_launch.kernels(), fold), (new, n, total, 0, piece.rows))
     return totals
 
 
-def _blocks(walk: Walk, how: How, first: int, blocks: int, threads: int | None) -> np.ndarray:
-    """Partials of blocks first to first + blocks of every row, row after row."""
+def fields_of(how: How) -> int:
+    return _partial.EXTENT_FIELDS if how[2] else _partial.FIELDS
+
+
+def _blocks(
+    walk: Walk, how: How, piece: Piece, first: int, blocks: int, threads: int | None
+) -> np.ndarray:
+    """Partials of blocks first to first + blocks of every row of a piece, row after row."""
     plan = walk.plan
-    found = np.empty((plan.rows * blocks, _partial.FIELDS))
+    found = np.empty((piece.rows * blocks, fields_of(how)))
     block_bytes = min(plan.length, BLOCK) * element_bytes(walk)
+    args: tuple[Any, ...] = (walk.arrays, how, walk.wide, plan.g, plan.outer)
     if plan.columns:
-        columns = int(plan.g[0, plan.outer - 1])
-        tile = min(TILE, -(-columns // 8) * 8)
-        units = plan.rows // columns * -(-columns // tile) * blocks
-        args: tuple[Any, ...] = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.ragged, plan.length, first, blocks)
-        _launch.launch("column_partials", (*args, tile, found), units, block_bytes * tile, threads)
+        tile = group_rows(plan)[0]
+        args += (plan.ragged, plan.length, piece.first_group, first, blocks, tile, found)
+        _launch.launch("column_partials", args, piece.groups * blocks, block_bytes * tile, threads)
     else:
-        args = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.awkward, plan.length, first, blocks)
-        _launch.launch("row_partials", (*args, found), plan.rows * blocks, block_bytes, threads)
+        args += (plan.awkward, plan.length, piece.first_row, first, blocks, found)
+        _launch.launch("row_partials", args, piece.rows * blocks, block_bytes, threads)
     return found

@@ -98,6 +98,10 @@ class Emitter:
         suffix = f"v{a.type.count}f64" if isinstance(a.type, ir.VectorType) else "f64"
         return self.call(f"llvm.fma.{suffix}", a.type, a, b, c)
 
+    def absolute(self, v):
+        suffix = f"v{v.type.count}f64" if isinstance(v.type, ir.VectorType) else "f64"
+        return self.call(f"llvm.fabs.{suffix}", v.type, v)
+
     # ------------------------------------------------------------------ pairs
 
     def two_sum(self, a, b):

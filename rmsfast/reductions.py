@@ -67,6 +67,104 @@ def rmse(
     return inputs.result(*_roots(inputs))
 
 
+def relative_rmse(
+    x: Any,
+    x_hat: Any,
+    /,
+    *,
+    reference: Any,
+    zero: str = "raise",
+    axis: Axis = -1,
+    keepdims: bool = False,
+    where: Any = None,
+    weights: Any = None,
+    nan_policy: str = "propagate",
+    dtype: Any = None,
+    out: np.ndarray | None = None,
+    format: str | None = None,
+    threads: int | None = None,
+) -> Any:
+    r"""Root mean square error over a named size, RMSE(x, x_hat) / reference."""
+    function = "relative_rmse"
+    _arguments.check_choice(function, "zero", zero, ("raise", "ieee", "nan"))
+    inputs = _Inputs(
+        function, (x, x_hat), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
+    )
+    inputs.options |= {"reference": reference, "zero": zero}
+    is_complex = any(kind.startswith("complex") for kind in inputs.kinds)
+    numbers = None
+    if isinstance(reference, str):
+        _arguments.check_choice(function, "reference", reference, tuple(REFERENCES))
+        if is_complex and reference == "range":
+            raise TypeError(f"{function}: x must be real for reference='range', got a complex dtype")
+    else:
+        numbers = _arguments.sizes(function, reference, inputs.result_shape).reshape(inputs.rows_shape)
+    if _launch.kernels() is None or (is_complex and reference in ("mean", "std", "max")):
+        return inputs.by_reference()
+    ratios, flags = _ratios(inputs, reference, numbers)
+    _arguments.check_flags(function, flags, nan_policy)
+    if zero != "ieee" and (flags & 4).any():
+        if zero == "raise":
+            raise _arguments.zero_rows(function, "reference", flags & 4)
+        ratios[(flags & 4) > 0] = np.nan
+    return inputs.result(ratios, None)
+
+
+# What each reference divides by; the first two are roots of sums of squares themselves.
+REFERENCES = {"x": "SQUARES", "x_hat": "SQUARES", "mean": "MEAN", "range": "RANGE", "std": "DEVIATION", "max": "MAX"}
+
+
+def _ratios(
+    inputs: "_Inputs", reference: Any, numbers: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """RMSE / reference of each row, and flags (4: the reference is 0)."""
+    kernels = _launch.kernels()
+    rows = math.prod(inputs.rows_shape)
+    ratios, flags = np.empty(rows), np.zeros(rows, np.uint8)
+    if rows == 0:
+        return ratios.reshape(inputs.rows_shape), flags.reshape(inputs.rows_shape)
+    omit = True if inputs.nan_policy != "propagate" else None
+    how = (omit, _exact(inputs.kinds, inputs.dtype, inputs.weights is not None), None)
+    operands = inputs.operands()
+    errors = _layout.walk(inputs.shape, inputs.axes, operands)
+    plan = errors.plan
+    walks, hows = [errors], [how]
+    kind = getattr(kernels, REFERENCES[reference] if numbers is None else "NUMBER")
+    spare = np.zeros(rows) if numbers is None else _layout.to_walk(numbers, plan)
+    if numbers is None:
+        x, y = operands[:2] if reference != "x_hat" else operands[1::-1]
+        own = [x, None, y if omit else None, *operands[3:]]
+        extent = (omit, True, True)
+        if reference == "std":
+            centre, lost = _centres(inputs, own, extent, plan)
+            own[1] = (centre, "float64")
+            spare = lost
+        own_walk = _layout.walk(inputs.shape, inputs.axes, own, plan.order)
+        walks.append(own_walk)
+        own_exact = how[1] if reference != "std" else True
+        hows.append((omit, own_exact, None) if kind in (kernels.SQUARES, kernels.DEVIATION) else extent)
+    for piece in _sums.pieces(walks):
+        part = slice(piece.first_row, piece.first_row + piece.rows)
+        found = _sums.partials(walks, hows, piece, inputs.threads)
+        args = (found[0], found[-1], kind, spare[part], ratios[part], flags[part], 0, piece.rows)
+        _launch.call(kernels.ratios, args)
+    return _layout.in_order(ratios, plan), _layout.in_order(flags, plan)
+
+
+def _centres(
+    inputs: "_Inputs", operands: list[_layout.Operand], how: _sums.How, plan: _layout.Plan
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean of each row, broadcast to the shape of x, and its rounding errors."""
+    walk = _layout.walk(inputs.shape, inputs.axes, operands, plan.order)
+    means, errors = np.empty(plan.rows), np.empty(plan.rows)
+    for piece in _sums.pieces([walk]):
+        part = slice(piece.first_row, piece.first_row + piece.rows)
+        found = _sums.partials([walk], [how], piece, inputs.threads)[0]
+        _launch.call(_launch.kernels().means, (found, means[part], errors[part], 0, piece.rows))
+    lengths = [1 if k in inputs.axes else n for k, n in enumerate(inputs.shape)]
+    return np.broadcast_to(_layout.in_order(means, plan).reshape(lengths), inputs.shape), errors
+
+
 @lru_cache(maxsize=512)
 def _small(
     dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], axis: int | None
@@ -88,7 +186,7 @@ def _small(
     view = _formats.kernel_dtype(kind) if kind in _formats.CODES else None
     result = np.dtype(_formats.result_kind((kind,)))
     wide = True if kind in ("float64", "complex128") else None
-    return view, (None, _exact((kind,), result, False)), wide, plan, result
+    return view, (None, _exact((kind,), result, False), None), wide, plan, result
 
 
 def _exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | None:
@@ -180,6 +278,6 @@ def _roots(inputs: _Inputs) -> tuple[np.ndarray, np.ndarray | None]:
     flags = np.zeros(rows, np.uint8) if omit or inputs.weights is not None else None
     if rows:
         walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
-        _sums.roots(walk, (omit, exact), roots, flags, inputs.threads)
+        _sums.roots(walk, (omit, exact, None), roots, flags, inputs.threads)
         roots = _layout.in_order(roots, walk.plan)
     return roots, flags

@@ -93,7 +93,7 @@ def test_import_of_module_takes_only_numpy_and_its_own_subject(module):
 
 def loaded_by(statement):
     """Top-level packages in memory after a statement in a fresh interpreter."""
-    program = f"import sys\n{statement}\nprint(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
+    program = f"import sys; {statement}; print(*{{m.partition('.')[0] for m in sys.modules}})"
     command = [sys.executable, "-W", "error", "-c", program]
     run = subprocess.run(command, check=True, capture_output=True, text=True, cwd=FOLDER.parent)
     return set(run.stdout.split())

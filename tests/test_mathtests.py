@@ -6,6 +6,7 @@ norm(x) = 2**k * rms(padded x), and distance(p, q) = 2**k * rmse(padded p, padde
 
 import importlib.resources
 import math
+from array import array
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from rmsfast import rms, rmse
 
 def coordinates(values):
     """Anything that has a float value, as `math` takes it: strings have none."""
-    return [math.fabs(v) * math.copysign(1.0, v) for v in values]
+    return array("d", values).tolist()
 
 
 def padded(values):
