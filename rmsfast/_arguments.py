@@ -1,5 +1,6 @@
 """Arguments made uniform, and every refusal: `function: argument must requirement, got actual`."""
 
+import math
 from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple
@@ -215,13 +216,59 @@ def weights(function: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarr
 
 def sizes(function: str, reference: Any, shape: tuple[int, ...]) -> np.ndarray:
     """The named denominator given as numbers, one for each result."""
-    found = source(function, "reference", reference, None)
+    found = numbers(function, "reference", reference, shape)
+    if (found < 0).any():
+        raise fail(function, "reference", "be non-negative", found.min())
+    return found
+
+
+def numbers(function: str, argument: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Real numbers as float64, one for each element of a shape."""
+    found = source(function, argument, given, None)
     if found.kind.startswith("complex"):
-        raise TypeError(f"{function}: reference must be real, got dtype {found.array.dtype}")
-    numbers = broadcast(function, "reference", found.array.astype(np.float64), shape)
-    if (numbers < 0).any():
-        raise fail(function, "reference", "be non-negative", f"{numbers.min()}")
-    return numbers
+        raise TypeError(f"{function}: {argument} must be real, got dtype {found.array.dtype}")
+    return broadcast(function, argument, found.array.astype(np.float64), shape)
+
+
+def number(function: str, argument: str, given: Any) -> float:
+    """A finite real number."""
+    try:
+        value = float(given)
+    except (TypeError, ValueError):
+        raise TypeError(f"{function}: {argument} must be a number, got {type(given).__name__}") from None
+    if not math.isfinite(value):
+        raise fail(function, argument, "be finite", value)
+    return value
+
+
+def gain(
+    function: str, given: Any, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[np.ndarray, str] | None:
+    """The gain: a number, or an array of the shape of the reduced axes."""
+    if given is None:
+        return None
+    found = source(function, "gain", given, None)
+    if found.kind.startswith("complex"):
+        raise TypeError(f"{function}: gain must be real, got dtype {found.array.dtype}")
+    wanted = tuple(shape[k] for k in axes)
+    if found.array.ndim and found.array.shape != wanted:
+        raise fail(function, "gain", f"be a number or have shape {wanted}", f"shape {found.array.shape}")
+    return found.array, found.kind
+
+
+def check_overlap(function: str, out: np.ndarray, x: np.ndarray) -> None:
+    """Out may be x itself, element upon element, not a shifted view of it."""
+    if not np.may_share_memory(out, x):
+        return
+    same = out.ctypes.data == x.ctypes.data and out.strides == x.strides and out.itemsize == x.itemsize
+    if same and out.shape == x.shape:
+        return
+    try:
+        overlap = np.shares_memory(out, x, max_work=10_000)
+    except np.exceptions.TooHardError:
+        overlap = True
+    if overlap:
+        raise fail(function, "out", "be x itself or apart from it", "partial overlap")
 
 
 def zero_rows(function: str, argument: str, flags: np.ndarray) -> ValueError:

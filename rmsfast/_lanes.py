@@ -47,6 +47,8 @@ class Sum:
     extent (not squares: the sum of w * x itself, and the least and the largest x).
     """
 
+    codes = 3  # the array that is not read as numbers: where
+
     def __init__(self, arrays, how):
         self.arrays = tuple(None if absent(a) else a for a in arrays)
         self.x, self.y, self.partner, self.where, self.weights = self.arrays
@@ -279,7 +281,7 @@ def scratch_space(typingctx, unused):
     signature = types.voidptr(unused)
 
     def codegen(context, builder, signature, args):
-        return stack(builder, ir.ArrayType(I8, 5 * 8 * SCRATCH))
+        return stack(builder, ir.ArrayType(I8, 6 * 8 * SCRATCH))
 
     return signature, codegen
 
@@ -366,8 +368,8 @@ def offsets_of(builder, arrays, index):
 def load_all(em, total, pointers, index, valid):
     offsets = offsets_of(em.b, total.arrays, index)
     values = [
-        o and (em.stored if a is total.where else em.load)(component_of(a), p, o, valid)
-        for a, p, o in zip(total.arrays, pointers, offsets, strict=True)
+        o and (em.stored if k == total.codes else em.load)(component_of(a), p, o, valid)
+        for k, (a, p, o) in enumerate(zip(total.arrays, pointers, offsets, strict=True))
     ]
     return values
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-SOURCES = ("_partial.py", "_vectors.py", "_lanes.py", "_kernels.py")
+SOURCES = ("_partial.py", "_vectors.py", "_lanes.py", "_stores.py", "_kernels.py", "_scalings.py")
 PARALLEL_BYTES = 1 << 20  # less work is done sooner than a second thread is woken
 SHARE_BYTES = 1 << 18  # work handed to a thread at a time
 SLICE_BYTES = 1 << 27  # work between two looks at Ctrl-C
@@ -31,6 +31,16 @@ _state: dict[str, Any] = {"threads": None, "forked": False, "warned": False}
 def kernels() -> ModuleType | None:
     """The module of compiled loops, None (after one warning) where Numba cannot be had."""
     return sys.modules.get("rmsfast._kernels") or _load()
+
+
+def kernel(name: str) -> Any:
+    """A compiled function by its name."""
+    module = kernel_module("_kernels")
+    return getattr(module, name, None) or getattr(kernel_module("_scalings"), name)
+
+
+def kernel_module(name: str) -> ModuleType:
+    return sys.modules["rmsfast." + name]
 
 
 @cache
@@ -46,7 +56,7 @@ def _load() -> ModuleType | None:
         # would be overlooked: a folder for each state of all of them.
         config.CACHE_DIR = cache_folder() or ""
         try:
-            from rmsfast import _kernels
+            from rmsfast import _kernels, _scalings  # noqa: F401
         finally:
             config.CACHE_DIR = before
         if hasattr(os, "register_at_fork"):
@@ -136,8 +146,7 @@ def launch(
     name: str, args: tuple[Any, ...], units: int, unit_bytes: int, threads: int | None = None
 ) -> None:
     """Run a kernel on units 0 to `units`, in slices short enough to interrupt."""
-    module = kernels()
-    serial = getattr(module, name)
+    serial = kernel(name)
     work = units * unit_bytes
     if work < PARALLEL_BYTES:
         call(serial, args + (0, units))
@@ -149,7 +158,7 @@ def launch(
         if workers > 1 and end - begin > 1 and _region.acquire(blocking=False):
             try:
                 share = max(1, min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers)))
-                _parallel(getattr(module, name + "_parallel"), args + (begin, end, share), workers)
+                _parallel(kernel(name + "_parallel"), args + (begin, end, share), workers)
             finally:
                 _region.release()
         else:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmsfast import _formats
 
-ARRAYS = 5  # x, y, partner, where, weights
+VALUES = (0, 1, 2, 5)  # operands that are complex with x: x, y, partner, the result
 TILE = 256  # neighbouring rows that are read together where they are columns in memory
 
 Strides = tuple[int, ...]
@@ -46,12 +46,13 @@ def plan(
     outer = merged([(shape[k], *(s[k] for s in steps)) for k in order])
     inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
     if is_complex:  # the two real numbers of a value are two coordinates
-        inner.append((2, *(sizes[k] if k < 3 and strides[k] else 0 for k in range(ARRAYS))))
+        halves = (sizes[k] if k in VALUES and strides[k] else 0 for k in range(len(strides)))
+        inner.append((2, *halves))
     inner = merged(inner)
-    g = np.array(outer + inner, np.int64).reshape(-1, ARRAYS + 1).T.copy()
+    g = np.array(outer + inner, np.int64).reshape(-1, len(steps) + 1).T.copy()
     g.flags.writeable = False
     awkward = ragged = 0
-    for k in range(ARRAYS):
+    for k in range(len(strides)):
         if strides[k] is None:
             continue
         both = swapped[k] << (9 + k)
@@ -125,3 +126,10 @@ def to_walk(rows: np.ndarray, plan: Plan) -> np.ndarray:
     """Values of the rows, shaped as the caller's axes, in the order of walking."""
     axes = sorted(plan.order)
     return np.ascontiguousarray(rows.transpose([axes.index(k) for k in plan.order])).reshape(-1)
+
+
+def along(values: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
+    """Values of the reduced axes (or one number), broadcast to a shape."""
+    if values.ndim:
+        values = values.reshape([n if k in axes else 1 for k, n in enumerate(shape)])
+    return np.broadcast_to(values, shape)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsfast import _launch, _partial
+from rmsfast import _formats, _launch, _partial
 from rmsfast._layout import TILE, Plan, Walk
 from rmsfast._partial import BLOCK
 
@@ -13,6 +13,13 @@ from rmsfast._partial import BLOCK
 How = tuple[bool | None, bool | None, bool | None]
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 UNITS = 4096  # blocks whose partials are kept before they are folded
+
+
+def exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | None:
+    """Whether sums must be kept as pairs (True or None, as the kernels take it)."""
+    if dtype == np.float32 and _formats.NARROW.issuperset(kinds):
+        return None
+    return None if _formats.SMALL_INTEGERS.issuperset(kinds) and not weighted else True
 
 
 def element_bytes(walk: Walk) -> int:

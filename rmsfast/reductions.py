@@ -124,7 +124,7 @@ def _ratios(
     if rows == 0:
         return ratios.reshape(inputs.rows_shape), flags.reshape(inputs.rows_shape)
     omit = True if inputs.nan_policy != "propagate" else None
-    how = (omit, _exact(inputs.kinds, inputs.dtype, inputs.weights is not None), None)
+    how = (omit, _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None), None)
     operands = inputs.operands()
     errors = _layout.walk(inputs.shape, inputs.axes, operands)
     plan = errors.plan
@@ -186,14 +186,7 @@ def _small(
     view = _formats.kernel_dtype(kind) if kind in _formats.CODES else None
     result = np.dtype(_formats.result_kind((kind,)))
     wide = True if kind in ("float64", "complex128") else None
-    return view, (None, _exact((kind,), result, False), None), wide, plan, result
-
-
-def _exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | None:
-    """Whether sums must be kept as pairs (True or None, as the kernels take it)."""
-    if dtype == np.float32 and _formats.NARROW.issuperset(kinds):
-        return None
-    return None if _formats.SMALL_INTEGERS.issuperset(kinds) and not weighted else True
+    return view, (None, _sums.exact((kind,), result, False), None), wide, plan, result
 
 
 class _Inputs:
@@ -270,7 +263,7 @@ class _Inputs:
 
 def _roots(inputs: _Inputs) -> tuple[np.ndarray, np.ndarray | None]:
     """sqrt(sum / weight) of each row of the result, and flags where something can be refused."""
-    exact = _exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
+    exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
     single = inputs.dtype == np.float32 and exact is None
     rows = math.prod(inputs.rows_shape)
     roots = np.empty(rows, np.float32 if single else np.float64)

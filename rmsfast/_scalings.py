@@ -1,0 +1,202 @@
+"""The compiled loops that scale rows: a row's size from its partial, then one write.
+
+`g` is that of _kernels with one row more: the strides of the result. Its rows 1 to 5 are
+those of (x, gain, -, where, -) where whole rows are scaled, and of (x, gain, high, low,
+shift) where every element is.
+"""
+
+import math
+
+import numpy as np
+from numba import prange
+
+from rmsfast._kernels import (
+    add_scaled,
+    divide_pairs,
+    fold,
+    inner,
+    load,
+    offsets,
+    parallel,
+    root,
+    root_pair,
+    serial,
+    sum_block,
+)
+from rmsfast._lanes import address, addresses, advance, fetch, scratch_space
+from rmsfast._partial import BLOCK
+from rmsfast._partial import EMPTY as NOTHING
+from rmsfast._stores import any_nonzero, fence, number_at, scatter, write_run
+from rmsfast._vectors import SCRATCH
+
+PLAIN, INSIDE, OUTSIDE, MAX = range(4)  # what becomes of eps
+SAFE = 1000  # binary exponents of factors that leave room for any x
+
+
+@inner
+def size_of(p, mode, eps):
+    """The size that a row is divided by, as a pair with an exponent."""
+    if mode == INSIDE and eps > 0.0:
+        q, low = divide_pairs(p[0], p[1], p[3], p[4])
+        q, low, e = add_scaled(q, low, p[2] - p[5], eps, 0.0, 0.0)
+        return root_pair((q, low, e, 1.0, 0.0, 0.0, 0.0, 0.0))
+    h, low, e = root_pair(p)
+    if mode == OUTSIDE:
+        return add_scaled(h, low, e, eps, 0.0, 0.0)
+    if mode == MAX and math.ldexp(h, int(-e)) < eps:
+        return eps, 0.0, 0.0
+    return h, low, e
+
+
+@inner
+def factor_of(p, mode, eps, target):
+    """target / size as (high, low, before, after): x is multiplied by before, (high + low), after.
+
+    before and after are powers of two, other than 1 only where the factor alone would
+    leave the range of float64.
+    """
+    h, low, e = size_of(p, mode, eps)
+    if h == 0.0 or not math.isfinite(h) or target == 0.0 or not math.isfinite(target):
+        return (target / h if h != 0.0 or p[0] != p[0] else np.nan), 0.0, 1.0, 1.0
+    t, exponent = math.frexp(target)
+    fraction, shift = math.frexp(h)
+    q, q_low = divide_pairs(t, 0.0, fraction, math.ldexp(low, -shift))
+    exponent += int(e) - shift
+    before = after = 1.0
+    if exponent > SAFE:
+        before, exponent = math.ldexp(1.0, exponent - SAFE), SAFE
+    elif exponent < -SAFE:
+        after, exponent = math.ldexp(1.0, exponent + SAFE), -SAFE
+    return math.ldexp(q, exponent), math.ldexp(q_low, exponent), before, after
+
+
+@inner
+def result_offset(g, begin, end, index):
+    """Byte offset in the result of a position counted in C order over axes of g."""
+    offset = 0
+    for axis in range(end - 1, begin - 1, -1):
+        i = index
+        if axis > begin:
+            index //= g[0, axis]
+            i -= index * g[0, axis]
+        offset += i * g[6, axis]
+    return offset
+
+
+@serial
+def scale_rows(
+    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets, offset,
+    sizes, streaming, begin, end,
+):  # fmt: skip
+    """result[row] = row * target / size for rows whose numbers lie side by side; sizes[row] = RMS.
+
+    zero: the factor of a row of zeros.
+    """
+    for row in range(begin, end):
+        bases = offsets(g, 0, outer, row)
+        p = NOTHING
+        for start in range(0, length, BLOCK):
+            n = min(length - start, BLOCK)
+            q = sum_block(arrays, how, wide, g, outer, awkward, bases, start, n)
+            p = fold(p, q[:8]) if start else q[:8]
+        if sizes is not None:
+            sizes[row] = root(p, sizes.itemsize == 4)
+        factor = (zero, zero, 1.0, 1.0)
+        if p[0] != 0.0 or mode != PLAIN:
+            factor = factor_of(p, mode, eps, targets[row % len(targets)])
+        pointers = addresses(writes, bases, 0)
+        target = address(result, result_offset(g, 0, outer, row))
+        write_run(writes, result, cast, pointers, target, factor, offset, length, streaming)
+    if streaming:
+        fence()
+
+
+@parallel
+def scale_rows_parallel(
+    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets, offset,
+    sizes, streaming, begin, end, share,
+):  # fmt: skip
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        scale_rows(
+            arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
+            offset, sizes, streaming, a, b,
+        )  # fmt: skip
+
+
+@serial
+def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, end):
+    """The factor of each row; shift is before or after, whichever is not 1."""
+    for row in range(begin, end):
+        p = load(partials, row)
+        if sizes is not None:
+            sizes[row] = root(p, sizes.itemsize == 4)
+        factor = (zero, 0.0, 1.0, 1.0)
+        if p[0] != 0.0 or p[3] == 0.0 or mode != PLAIN:
+            factor = factor_of(p, mode, eps, targets[row % len(targets)])
+        high[row], low[row] = factor[0], factor[1]
+        shift[row] = factor[2] * factor[3]
+
+
+@serial
+def scale_elements(
+    writes, single, cast, result, g, apart, step, offset, streaming, begin, end
+):
+    """result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
+    memory = scratch_space(0)
+    last = g.shape[1] - 1
+    length = g[0, last]
+    steps = (length + step - 1) // step
+    strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+    own = g[3, last] == 0
+    for unit in range(begin, end):
+        row = unit // steps
+        first = (unit - row * steps) * step
+        n = min(step, length - first)
+        places = offsets(g, 0, last, row)
+        places = (
+            places[0] + first * strides[0], places[1] + first * strides[1], places[2] + first * strides[2],
+            places[3] + first * strides[3], places[4] + first * strides[4],
+        )  # fmt: skip
+        place = result_offset(g, 0, last, row) + first * g[6, last]
+        scattered = (apart >> 6) & 1
+        target = advance(memory, 5 * 8 * SCRATCH) if scattered else address(result, place)
+        if own:
+            h, low, s = number_at(writes[2], places[2]), number_at(writes[3], places[3]), number_at(writes[4], places[4])
+            factor = (h, low, max(s, 1.0), min(s, 1.0))
+            pointers = fetch(single, places, strides, apart, n, memory, 0)
+            write_run(single, result, cast, pointers, target, factor, offset, n, streaming)
+        else:
+            factor = (1.0, 0.0, 1.0, 1.0)
+            pointers = fetch(writes, places, strides, apart, n, memory, 0)
+            write_run(writes, result, cast, pointers, target, factor, offset, n, streaming)
+        if scattered:
+            scatter(target, result, place, g[6, last], n)
+    if streaming:
+        fence()
+
+
+@parallel
+def scale_elements_parallel(
+    writes, single, cast, result, g, apart, step, offset, streaming, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, a, b)
+
+
+@serial
+def zero_rows(arrays, g, outer, length, flags, begin, end):
+    """flags[row] = 1 where all numbers of a row, side by side, are 0."""
+    for row in range(begin, end):
+        pointers = addresses(arrays, offsets(g, 0, outer, row), 0)
+        flags[row] = not any_nonzero(arrays[0], pointers[0], length)
+
+
+@parallel
+def zero_rows_parallel(arrays, g, outer, length, flags, begin, end, share):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        zero_rows(arrays, g, outer, length, flags, a, min(a + share, end))

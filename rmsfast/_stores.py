@@ -1,0 +1,316 @@
+"""Scaled writes: the @intrinsic functions that turn a run of x into a run of the result.
+
+y = x * (high + low) * gain, in float64 or pairs, rounded to the storage format once.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from rmsfast._lanes import load_all, valid_lanes
+from rmsfast._vectors import (
+    BYTES,
+    F32,
+    F64,
+    HALF,
+    I16,
+    I32,
+    I64,
+    STORED,
+    Emitter,
+    absent,
+    bits_of,
+    component_of,
+    has_feature,
+)
+
+LINE = 64  # bytes that a streaming store fills at once: a cache line
+INF = float("inf")
+
+# Formats of 8 bits: bits of the fraction, least normal exponent, largest value, its excess.
+FLOAT8 = {
+    "float8_e4m3fn": (3, -6, 448.0, 0x7F),
+    "float8_e5m2": (2, -14, 57344.0, 0x7C),
+}
+
+
+def narrowed(em, kind, v):
+    """Float64 lanes rounded to a storage format, to nearest even, from their full precision."""
+    b = em.b
+    if kind == "float64":
+        return v
+    single = b.fptrunc(v, em.vector(F32))
+    if kind == "float32":
+        return single
+    bits = b.bitcast(single, em.vector(I32))
+    # Rounding twice is wrong only where float32 lies halfway between two codes; there, and
+    # where codes are subnormal, float32 is first made odd if it is not exact (Boldo and
+    # Melquiond 2008: then the second rounding sees which side the value is on).
+    size = b.and_(bits, em.like(bits, 0x7FFFFFFF))
+    dropped = {"bfloat16": 16, "float16": 13, "float8_e4m3fn": 20, "float8_e5m2": 21}[kind]
+    least = {"bfloat16": 0, "float16": 113, "float8_e4m3fn": 121, "float8_e5m2": 113}[kind] << 23
+    halfway = b.icmp_unsigned(
+        "==", b.and_(bits, em.like(bits, (1 << dropped) - 1)), em.like(bits, 1 << (dropped - 1))
+    )
+    small = b.icmp_unsigned("<", size, em.like(size, least))
+    some = em.call(f"llvm.vector.reduce.or.v{em.lanes}i1", ir.IntType(1), b.or_(halfway, small))
+    cell = cgutils.alloca_once_value(b, bits)
+    with b.if_then(some, likely=False):
+        back = b.fpext(single, em.vector(F64))
+        beyond = b.fcmp_ordered(">", em.absolute(back), em.absolute(v))
+        inexact = b.fcmp_ordered("one", back, v)
+        odd = b.sub(bits, b.zext(beyond, bits.type))
+        b.store(b.or_(odd, b.zext(inexact, bits.type)), cell)
+    return encoded(em, kind, b.load(cell))
+
+
+def encoded(em, kind, bits):
+    """Codes of float32 bits, rounded to nearest even."""
+    b = em.b
+    size = b.and_(bits, em.like(bits, 0x7FFFFFFF))
+    nan = b.icmp_unsigned(">", size, em.like(size, 0x7F800000))
+    sign = b.lshr(b.and_(bits, em.like(bits, 0x80000000)), em.like(bits, 32 - bits_of(kind)))
+    if kind == "bfloat16":
+        even = b.and_(b.lshr(size, em.like(size, 16)), em.like(size, 1))
+        code = b.lshr(b.add(b.add(size, em.like(size, 0x7FFF)), even), em.like(size, 16))
+        code = b.select(nan, em.like(code, 0x7FC0), code)
+    elif kind == "float16":
+        code = half_code(em, size)
+        code = b.select(nan, em.like(code, 0x7E00), code)
+    else:
+        code = float8_code(em, kind, size)
+        code = b.select(nan, em.like(code, 0x7F if kind.endswith("fn") else 0x7E), code)
+    return b.trunc(b.or_(code, sign), em.vector(STORED[kind]))
+
+
+def half_code(em, size):
+    """Float16 codes of the bits of non-negative float32."""
+    b = em.b
+    if has_feature(em.context, "f16c"):
+        half = b.fptrunc(b.bitcast(size, em.vector(F32)), em.vector(HALF))
+        return b.zext(b.bitcast(half, em.vector(I16)), size.type)
+    even = b.and_(b.lshr(size, em.like(size, 13)), em.like(size, 1))
+    normal = b.sub(b.add(b.add(size, em.like(size, 0xFFF)), even), em.like(size, 112 << 23))
+    normal = b.lshr(normal, em.like(size, 13))
+    # Adding 0.5 shifts a subnormal code to the end of the fraction, rounded by the processor.
+    half = em.fill(F32, 0.5)
+    shifted = b.bitcast(b.fadd(b.bitcast(size, em.vector(F32)), half), size.type)
+    subnormal = b.sub(shifted, em.like(size, 126 << 23))
+    code = b.select(b.icmp_unsigned("<", size, em.like(size, 113 << 23)), subnormal, normal)
+    over = b.icmp_unsigned(">=", size, em.like(size, 0x477FF000))
+    return b.select(over, em.like(code, 0x7C00), code)
+
+
+def float8_code(em, kind, size):
+    """Float8 codes of the bits of non-negative float32."""
+    b = em.b
+    fraction, least, largest, excess = FLOAT8[kind]
+    exponent = b.and_(size, em.like(size, 0x7F800000))
+    floor = em.like(size, (127 + least) << 23)
+    exponent = b.select(b.icmp_unsigned(">", exponent, floor), exponent, floor)
+    exponent = b.select(
+        b.icmp_unsigned("<", exponent, em.like(size, 200 << 23)), exponent, em.like(size, 200 << 23)
+    )
+    # A number whose last bit is worth the spacing of the codes here, and half as much again.
+    grid = b.bitcast(
+        b.add(exponent, em.like(size, ((23 - fraction) << 23) | 0x400000)), em.vector(F32)
+    )
+    v = b.bitcast(size, em.vector(F32))
+    v = b.fsub(b.fadd(v, grid), grid)
+    over = b.fcmp_ordered(">", v, em.like(v, largest))
+    v = b.fmul(v, em.like(v, 2.0 ** (-126 - least)))
+    code = b.lshr(b.bitcast(v, size.type), em.like(size, 23 - fraction))
+    return b.select(over, em.like(code, excess), code)
+
+
+class Scaling:
+    """What is written, from the types of (x, gain, high, low, shift) and the result.
+
+    high and low (and shift) are arrays where every element has a factor of its own, None
+    where one factor serves a run. cast: None if rounding comes last, else before the gain.
+    """
+
+    codes = None
+
+    def __init__(self, arrays, result, cast):
+        self.arrays = tuple(None if absent(a) else a for a in arrays)
+        self.x, self.gain, self.high, self.low, self.shift = self.arrays
+        self.kind = component_of(result)
+        self.cast = not absent(cast)
+        self.pairs = self.kind == "float64"
+
+    def value(self, em, values, factor):
+        """The stored result of one vector."""
+        b, (x, gain, high, low, shift) = em.b, values
+        v, e = x
+        if high is not None:
+            factor = [high[0], low[0], None]
+            if shift is not None:
+                up = b.fcmp_ordered(">", shift[0], em.like(shift[0], 1.0))
+                factor[2] = [
+                    b.select(up, shift[0], em.like(v, 1.0)), b.select(up, em.like(v, 1.0), shift[0])
+                ]  # fmt: skip
+        high, low, shift = factor
+        v = v if shift is None else b.fmul(v, shift[0])
+        if not self.pairs:
+            y = b.fmul(v, high)
+        else:
+            y, error = em.two_product(v, high)
+            error = b.fadd(error, b.fmul(v, low))
+            if e is not None:
+                error = b.fadd(error, b.fmul(e, high))
+        y = y if shift is None else b.fmul(y, shift[1])
+        if gain is None:
+            return narrowed(em, self.kind, self.joined(em, y, error) if self.pairs else y)
+        if self.cast:
+            y = narrowed(em, self.kind, self.joined(em, y, error) if self.pairs else y)
+            y = b.fmul(em.widen(self.kind, y)[0], gain[0])
+        elif self.pairs:
+            error = error if shift is None else b.fmul(error, shift[1])
+            y, more = em.two_product(y, gain[0])
+            y = self.joined(em, y, b.fadd(more, b.fmul(error, gain[0])))
+        else:
+            y = b.fmul(y, gain[0])
+        return narrowed(em, self.kind, y)
+
+    def joined(self, em, y, error):
+        """Y + error, where y is finite."""
+        finite = em.b.fcmp_ordered("<", em.absolute(y), em.like(y, INF))
+        return em.b.select(finite, em.b.fadd(y, error), y)
+
+
+@intrinsic
+def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset, count, streaming):
+    """target[0:count] = round(x * factor * (offset + gain)), side by side.
+
+    factor: (high, low, before, after), used where arrays hold none; offset: added to the
+    gain in float64. streaming: whole cache lines go past the caches (`fence` afterwards).
+    """
+    signature = types.void(
+        arrays, result, cast, pointers, types.voidptr, types.UniTuple(types.float64, 4),
+        types.float64, types.intp, types.boolean,
+    )  # fmt: skip
+
+    def codegen(context, builder, signature, args):
+        scaling = Scaling(signature.args[0], signature.args[1], signature.args[2])
+        size = bits_of(scaling.kind) // 8
+        em = Emitter(context, builder, lanes=LINE // size)
+        pointers = cgutils.unpack_tuple(builder, args[3])
+        target, count, streaming = args[4], args[7], args[8]
+        parts = [em.splat(part) for part in cgutils.unpack_tuple(builder, args[5])]
+        wide = component_of(scaling.x) == "float64"
+        factor = [parts[0], parts[1], parts[2:] if wide else None]
+        offset = em.splat(args[6])
+        element = em.vector(STORED[scaling.kind])
+
+        def value(index, valid):
+            values = load_all(em, scaling, pointers, index, valid)
+            if values[1] is not None:
+                values[1] = (builder.fadd(values[1][0], offset), None)
+            return scaling.value(em, values, factor)
+
+        def place(index):
+            p = builder.gep(target, [builder.mul(index, I64(size))])
+            return builder.bitcast(p, element.as_pointer())
+
+        def write(index, valid):
+            letter = "f" if STORED[scaling.kind] in (F32, F64) else "i"
+            name = f"llvm.masked.store.v{em.lanes}{letter}{8 * size}.p0"
+            em.call(name, ir.VoidType(), value(index, valid), place(index), I32(1), valid)
+
+        # Up to the first whole line of the target, then lines, then the rest.
+        start = builder.ptrtoint(target, I64)
+        head = builder.udiv(builder.and_(builder.neg(start), I64(LINE - 1)), I64(size))
+        odd = builder.icmp_unsigned("!=", builder.urem(start, I64(size)), I64(0))
+        streaming = builder.and_(streaming, builder.not_(odd))
+        head = builder.select(streaming, head, I64(0))
+        head = builder.select(builder.icmp_signed("<", head, count), head, count)
+        with builder.if_then(builder.icmp_signed(">", head, I64(0))):
+            write(I64(0), valid_lanes(em, head))
+        lines = builder.udiv(builder.sub(count, head), I64(em.lanes))
+        with builder.if_else(streaming) as (past, through):
+            for branch, aligned in ((past, True), (through, False)):
+                with branch, cgutils.for_range(builder, lines) as loop:
+                    index = builder.add(head, builder.mul(loop.index, I64(em.lanes)))
+                    store = builder.store(value(index, None), place(index))
+                    store.align = LINE if aligned else 1
+                    if aligned:
+                        one = builder.module.add_metadata([ir.Constant(I32, 1)])
+                        store.set_metadata("nontemporal", one)
+        done = builder.add(head, builder.mul(lines, I64(em.lanes)))
+        rest = builder.sub(count, done)
+        with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
+            write(done, valid_lanes(em, rest))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def scatter(typingctx, source, result, offset, stride, count):
+    """Copy a run to elements of the result, `stride` bytes apart."""
+    signature = types.void(types.voidptr, result, types.intp, types.intp, types.intp)
+
+    def codegen(context, builder, signature, args):
+        element = ir.IntType(bits_of(component_of(signature.args[1])))
+        data = context.make_array(signature.args[1])(context, builder, args[1]).data
+        target = builder.gep(builder.bitcast(data, BYTES), [args[2]])
+        source = builder.bitcast(args[0], element.as_pointer())
+        with cgutils.for_range(builder, args[4]) as loop:
+            v = builder.load(builder.gep(source, [loop.index]))
+            p = builder.gep(target, [builder.mul(loop.index, args[3])])
+            builder.store(v, builder.bitcast(p, element.as_pointer())).align = 1
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def number_at(typingctx, array, offset):
+    """The float64 at a byte offset of an array."""
+    signature = types.float64(array, types.intp)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        p = builder.gep(builder.bitcast(data, BYTES), [args[1]])
+        return builder.load(builder.bitcast(p, F64.as_pointer()))
+
+    return signature, codegen
+
+
+@intrinsic
+def fence(typingctx):
+    """Wait until streaming stores can be seen by others."""
+    signature = types.void()
+
+    def codegen(context, builder, signature, args):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def any_nonzero(typingctx, array, pointer, count):
+    """Whether one of `count` stored numbers side by side is not 0 (NaN is not)."""
+    signature = types.boolean(array, types.voidptr, types.intp)
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder, lanes=1)
+        kind = component_of(signature.args[0])
+        element = ir.IntType(bits_of(kind))
+        ignore = element(2 ** (element.width - 1)) if "float" in kind else element(0)  # the sign
+        p = builder.bitcast(args[1], element.as_pointer())
+        found = cgutils.alloca_once_value(builder, ir.IntType(1)(0))
+        with cgutils.for_range(builder, args[2]) as loop:
+            v = builder.load(builder.gep(p, [loop.index]))
+            v.align = 1
+            v = builder.and_(v, builder.not_(ignore))
+            nonzero = builder.icmp_unsigned("!=", v, element(0))
+            with builder.if_then(nonzero):
+                builder.store(ir.IntType(1)(1), found)
+                loop.do_break()
+        return builder.load(found)
+
+    return signature, codegen

@@ -1,0 +1,306 @@
+"""Rows scaled by their size: `unit_rms`, `scale_to_rms`, `rms_norm`."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rmsfast import _arguments, _formats, _launch, _layout, _sums
+
+STREAMING_BYTES = 1 << 22  # larger results go past the caches
+Axis = int | tuple[int, ...] | None
+
+
+def unit_rms(
+    x: Any,
+    /,
+    *,
+    axis: Axis = -1,
+    zero: str = "raise",
+    where: Any = None,
+    out: np.ndarray | None = None,
+    dtype: Any = None,
+    format: str | None = None,
+    return_rms: bool = False,
+    threads: int | None = None,
+) -> Any:
+    r"""Scale vectors to unit RMS, x / RMS(x)."""
+    scaled = _Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
+    return scaled.result(zero=zero, target=1.0)
+
+
+def scale_to_rms(
+    x: Any,
+    /,
+    target: Any,
+    *,
+    axis: Axis = -1,
+    zero: str = "raise",
+    where: Any = None,
+    out: np.ndarray | None = None,
+    dtype: Any = None,
+    format: str | None = None,
+    return_rms: bool = False,
+    threads: int | None = None,
+) -> Any:
+    r"""Scale vectors to a given RMS, target * x / RMS(x)."""
+    scaled = _Scaled("scale_to_rms", x, axis, where, out, dtype, format, return_rms, threads)
+    return scaled.result(zero=zero, target=target)
+
+
+def rms_norm(
+    x: Any,
+    /,
+    gain: Any = None,
+    *,
+    eps: float = 1e-6,
+    axis: Axis = -1,
+    gain_offset: float = 0.0,
+    cast: str = "after_gain",
+    eps_mode: str = "inside",
+    out: np.ndarray | None = None,
+    dtype: Any = None,
+    format: str | None = None,
+    return_rms: bool = False,
+    threads: int | None = None,
+) -> Any:
+    r"""RMSNorm, gain * x / sqrt(mean(x**2) + eps)."""
+    scaled = _Scaled("rms_norm", x, axis, None, out, dtype, format, return_rms, threads)
+    return scaled.normalized(gain, eps, gain_offset, cast, eps_mode)
+
+
+class _Scaled:
+    """The arguments of a scaling, checked and made uniform."""
+
+    def __init__(
+        self,
+        function: str,
+        x: Any,
+        axis: Any,
+        where: Any,
+        out: Any,
+        dtype: Any,
+        format: str | None,
+        return_rms: bool,
+        threads: int | None,
+    ) -> None:
+        self.function, self.given, self.return_rms, self.threads = function, x, return_rms, threads
+        self.options = {"axis": axis, "out": out, "dtype": dtype, "format": format}
+        self.options |= {"return_rms": return_rms}
+        self.chosen = where
+        _arguments.check_format(function, format)
+        source = _arguments.source(function, "x", x, format)
+        _arguments.check_threads(function, threads)
+        axis = _arguments.hashable_axis(function, axis)
+        self.shape, self.axes = _arguments.common_shape(function, ("x",), [source.array.shape], axis)
+        self.kind = source.kind
+        self.array = source.array.reshape(self.shape) if not source.array.shape else source.array
+        self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
+        if any(self.shape[k] == 0 for k in self.axes) and 0 not in self.rows_shape:
+            raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {self.shape}")
+        self.where = _arguments.kept(function, [source], where, self.shape)
+        self.result_kind, self.dtype = self._result_format(source, dtype, format)
+        self.result_shape = source.array.shape
+        if out is not None:
+            _arguments.check_out(function, out, self.result_shape, self.dtype)
+            _arguments.check_overlap(function, out, source.array)
+            if not out.flags.aligned or not out.dtype.isnative:
+                raise _arguments.fail(function, "out", "be aligned and of native byte order", "one that is not")
+        self.out = out
+
+    def _result_format(
+        self, source: _arguments.Source, dtype: Any, format: str | None
+    ) -> tuple[str, np.dtype]:
+        """Storage format and dtype of the result: those of x unless named."""
+        is_complex = self.kind.startswith("complex")
+        if dtype is None:
+            if not is_complex and self.kind not in _formats.NARROW | {"float64"}:
+                return "float64", np.dtype(np.float64)
+            if format is not None and source.array.dtype.kind in "uV":
+                return self.kind, _formats.CODES[self.kind] if source.array.dtype.kind == "u" else source.array.dtype
+            return self.kind, _formats.ml_dtype(self.function, self.kind)
+        if is_complex:
+            found = np.dtype(dtype)
+            if found.name not in ("complex64", "complex128"):
+                raise TypeError(f"{self.function}: dtype must be complex where x is, got {found}")
+            return found.name, found.newbyteorder("=")
+        found = _arguments.result_dtype(self.function, dtype, "float64")
+        return found.name, found
+
+    def result(self, zero: str, target: Any) -> Any:
+        """The rows over their RMS, times target."""
+        function = self.function
+        _arguments.check_choice(function, "zero", zero, ("raise", "zero", "nan"))
+        targets = _arguments.numbers(function, "target", target, self.rows_shape)
+        if _launch.kernels() is None:
+            first = () if function == "unit_rms" else (target,)
+            return self.by_reference(*first, zero=zero, where=self.chosen)
+        return self.written(None, targets, zero, "PLAIN", 0.0, 0.0, None)
+
+    def normalized(self, gain: Any, eps: Any, gain_offset: Any, cast: str, eps_mode: str) -> Any:
+        """The rows over the root of their mean square and eps, times the gain."""
+        function = self.function
+        _arguments.check_choice(function, "cast", cast, ("after_gain", "before_gain"))
+        _arguments.check_choice(function, "eps_mode", eps_mode, ("inside", "outside", "max"))
+        eps = _arguments.number(function, "eps", eps)
+        if eps < 0:
+            raise _arguments.fail(function, "eps", "be finite and >= 0", eps)
+        gain_offset = _arguments.number(function, "gain_offset", gain_offset)
+        if gain is None and gain_offset != 0:
+            raise _arguments.fail(function, "gain_offset", "be 0 without a gain", gain_offset)
+        if self.kind.startswith("complex"):
+            raise TypeError(f"{function}: x must be real, got dtype {self.array.dtype}")
+        found = _arguments.gain(function, gain, self.shape, self.axes)
+        if _launch.kernels() is None:
+            self.options.pop("where", None)
+            return self.by_reference(gain, eps=eps, gain_offset=gain_offset, cast=cast, eps_mode=eps_mode)
+        target = np.ones(1)
+        late = cast == "after_gain"
+        if found is not None and found[0].ndim == 0 and late:  # one number: part of the factor
+            target = np.array([float(found[0].astype(np.float64)) + gain_offset])
+            found = None
+        if found is not None:
+            found = _layout.along(found[0], self.shape, self.axes), found[1]
+        targets = np.broadcast_to(target.reshape(()) if target.size == 1 else target, self.rows_shape)
+        mode = {"inside": "INSIDE", "outside": "OUTSIDE", "max": "MAX"}[eps_mode]
+        return self.written(found, targets, "nan", mode, eps, gain_offset, None if late else True)
+
+    def written(
+        self,
+        gain: tuple[np.ndarray, str] | None,
+        targets: np.ndarray,
+        zero: str,
+        mode: str,
+        eps: float,
+        offset: float,
+        cast: bool | None,
+    ) -> Any:
+        """The result, by one pass over rows that lie side by side, else by two."""
+        result = self.out
+        if result is None:
+            result = np.empty(self.result_shape, self.dtype)
+        rows = math.prod(self.rows_shape)
+        wide = self.result_kind in ("float64", "complex128")
+        kinds = (self.kind,)
+        narrow = np.dtype(np.float64 if wide else _formats.result_kind(kinds))
+        exact = _sums.exact(kinds, narrow, False)
+        sizes = np.empty(rows, _formats.result_kind(kinds)) if self.return_rms else None
+        plan = None
+        if result.size:
+            job = _Job(self, result, gain, mode, eps, offset, cast, exact)
+            plan = job.run(targets, zero, sizes)
+        answer = result if self.result_shape else result[()]
+        if not self.return_rms:
+            return answer
+        ordered = sizes.reshape(self.rows_shape) if plan is None else _layout.in_order(sizes, plan)
+        ordered = np.ascontiguousarray(ordered)
+        return answer, ordered if self.rows_shape else ordered[()]
+
+    def by_reference(self, *first: Any, **options: Any) -> Any:
+        from rmsfast import reference
+
+        return getattr(reference, self.function)(self.given, *first, **self.options, **options)
+
+
+class _Job:
+    """One scaling, ready to run on arrays that are not empty."""
+
+    def __init__(
+        self,
+        scaled: _Scaled,
+        result: np.ndarray,
+        gain: tuple[np.ndarray, str] | None,
+        mode: str,
+        eps: float,
+        offset: float,
+        cast: bool | None,
+        exact: bool | None,
+    ) -> None:
+        self.scaled, self.gain, self.cast, self.offset = scaled, gain, cast, offset
+        self.result = result.reshape(scaled.shape) if not result.shape else result
+        self.mode, self.eps = getattr(_launch.kernel_module("_scalings"), mode), eps
+        self.how = (None, exact, None)
+        self.streaming = result.nbytes >= STREAMING_BYTES
+        self.out_operand = (self.result, scaled.result_kind)
+
+    def run(self, targets: np.ndarray, zero: str, sizes: np.ndarray | None) -> _layout.Plan:
+        """Write the result, sizes in the order of walking of the plan that is returned."""
+        scaled = self.scaled
+        x = (scaled.array, scaled.kind)
+        together = [x, self.gain, None, None, None, self.out_operand]
+        walk = _layout.walk(scaled.shape, scaled.axes, together)
+        plan = walk.plan
+        many = plan.rows >= 4 * _launch.threads_for(scaled.threads) or plan.length <= 1 << 14
+        if scaled.where is None and not plan.awkward and many:
+            self._rows(walk, targets, zero, sizes)
+            return plan
+        sums = _layout.walk(scaled.shape, scaled.axes, [x, None, None, scaled.where, None])
+        self._elements(sums, targets, zero, sizes)
+        return sums.plan
+
+    def _rows(
+        self, walk: _layout.Walk, targets: np.ndarray, zero: str, sizes: np.ndarray | None
+    ) -> None:
+        plan, threads = walk.plan, self.scaled.threads
+        arrays = (walk.arrays[0], None, None, None, None)
+        row_bytes = plan.length * _sums.element_bytes(walk)
+        if zero == "raise":
+            flags = np.zeros(plan.rows, np.uint8)
+            args: tuple[Any, ...] = (arrays, plan.g, plan.outer, plan.length, flags)
+            _launch.launch("zero_rows", args, plan.rows, min(row_bytes, 512), threads)
+            self._refuse_zero(flags, plan)
+        fill = np.nan if zero == "nan" else 0.0
+        args = (arrays, self.how, walk.wide, walk.arrays[:5], self.cast, walk.arrays[5], plan.g, plan.outer, 0)
+        args += (plan.length, self.mode, self.eps, fill, _targets(targets, plan), self.offset)
+        args += (sizes, self.streaming)
+        _launch.launch("scale_rows", args, plan.rows, row_bytes, threads)
+
+    def _elements(
+        self, sums: _layout.Walk, targets: np.ndarray, zero: str, sizes: np.ndarray | None
+    ) -> None:
+        scaled, plan = self.scaled, sums.plan
+        high, low, shift = np.empty((3, plan.rows))
+        fill = np.nan if zero == "nan" else 0.0
+        wanted = _targets(targets, plan)
+        flags = np.zeros(plan.rows, np.uint8)
+        for piece in _sums.pieces([sums]):
+            part = slice(piece.first_row, piece.first_row + piece.rows)
+            found = _sums.partials([sums], [self.how], piece, scaled.threads)[0]
+            flags[part] = (found[:, 0] == 0) & (found[:, 3] > 0)
+            some = wanted if len(wanted) == 1 else wanted[part]
+            own = None if sizes is None else sizes[part]
+            args: tuple[Any, ...] = (found, self.mode, self.eps, fill, some, high[part], low[part], shift[part], own)
+            _launch.call(_launch.kernel("factors"), (*args, 0, piece.rows))
+        if zero == "raise":
+            self._refuse_zero(flags, plan)
+        lengths = [1 if k in scaled.axes else n for k, n in enumerate(scaled.shape)]
+        operands: list[_layout.Operand] = [(scaled.array, scaled.kind), self.gain]
+        for values in (high, low, shift):
+            rows = _layout.in_order(values, plan).reshape(lengths)
+            operands.append((np.broadcast_to(rows, scaled.shape), "float64"))
+        walk = _layout.walk(scaled.shape, (), [*operands, self.out_operand])
+        whole = walk.plan
+        apart, last = whole.ragged, whole.g[:, -1] if whole.outer else np.zeros(7, np.int64)
+        g = whole.g if whole.outer else np.array([[1], [0], [0], [0], [0], [0], [0]], np.int64)
+        splat = last[3] == 0
+        relevant = apart & (0b1000110 if splat else -1)
+        step = 1024 if relevant else 1 << 14
+        length = int(g[0, -1])
+        steps = -(-length // step)
+        args = (walk.arrays[:5], (*walk.arrays[:2], None, None, None), self.cast, walk.arrays[5], g, apart)
+        args += (step, self.offset, self.streaming)
+        unit_bytes = min(step, length) * sum(a.itemsize for a in (walk.arrays[0], walk.arrays[5]))
+        units = scaled.array.size * (1 + scaled.kind.startswith("complex")) // length * steps
+        _launch.launch("scale_elements", args, units, unit_bytes, scaled.threads)
+
+    def _refuse_zero(self, flags: np.ndarray, plan: _layout.Plan) -> None:
+        if flags.any():
+            found = _layout.in_order(flags, plan)
+            raise _arguments.zero_rows(self.scaled.function, "x", found)
+
+
+def _targets(targets: np.ndarray, plan: _layout.Plan) -> np.ndarray:
+    """One number, or one for each row in the order of walking."""
+    if targets.size and all(s == 0 for s in targets.strides):
+        return np.array([targets[(0,) * targets.ndim]])
+    return _layout.to_walk(targets, plan)
