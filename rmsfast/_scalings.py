@@ -26,11 +26,11 @@ from rmsfast._kernels import (
 from rmsfast._lanes import address, addresses, advance, fetch, scratch_space
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
-from rmsfast._stores import any_nonzero, fence, number_at, scatter, write_run
+from rmsfast._stores import PACKED, any_nonzero, fence, number_at, scatter, write_run
 from rmsfast._vectors import SCRATCH
 
 PLAIN, INSIDE, OUTSIDE, MAX = range(4)  # what becomes of eps
-SAFE = 1000  # binary exponents of factors that leave room for any x
+SAFE = 900  # binary exponents of factors that leave room for any x, and for the low part
 
 
 @inner
@@ -52,8 +52,8 @@ def size_of(p, mode, eps):
 def factor_of(p, mode, eps, target):
     """target / size as (high, low, before, after): x is multiplied by before, (high + low), after.
 
-    before and after are powers of two, other than 1 only where the factor alone would
-    leave the range of float64.
+    before and after are powers of two, other than 1 only where the factor alone would leave
+    the range of float64.
     """
     h, low, e = size_of(p, mode, eps)
     if h == 0.0 or not math.isfinite(h) or target == 0.0 or not math.isfinite(target):
@@ -62,12 +62,29 @@ def factor_of(p, mode, eps, target):
     fraction, shift = math.frexp(h)
     q, q_low = divide_pairs(t, 0.0, fraction, math.ldexp(low, -shift))
     exponent += int(e) - shift
-    before = after = 1.0
-    if exponent > SAFE:
-        before, exponent = math.ldexp(1.0, exponent - SAFE), SAFE
-    elif exponent < -SAFE:
-        after, exponent = math.ldexp(1.0, exponent + SAFE), -SAFE
-    return math.ldexp(q, exponent), math.ldexp(q_low, exponent), before, after
+    # Most of an exponent beyond SAFE goes to x first: in that case x lies as far from 1 the
+    # other way, or what it loses is lost in the result too.
+    before = after = 0
+    if abs(exponent) > SAFE:
+        sign = 1 if exponent > 0 else -1
+        before = sign * min(abs(exponent) - SAFE, 1000)
+        rest = exponent - before
+        exponent = sign * min(abs(rest), SAFE)
+        after = rest - exponent
+    high, q_low = math.ldexp(q, exponent), math.ldexp(q_low, exponent)
+    return high, q_low, math.ldexp(1.0, before), math.ldexp(1.0, after)
+
+
+@inner
+def joined(before, after):
+    """Two powers of two as one number (see Scaling.shifts)."""
+    return PACKED * (math.frexp(before)[1] - 1) + (math.frexp(after)[1] - 1)
+
+
+@inner
+def parted(shift):
+    before = math.floor(shift / PACKED + 0.5)
+    return math.ldexp(1.0, int(before)), math.ldexp(1.0, int(shift - PACKED * before))
 
 
 @inner
@@ -127,7 +144,7 @@ def scale_rows_parallel(
 
 @serial
 def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, end):
-    """The factor of each row; shift is before or after, whichever is not 1."""
+    """The factor of each row."""
     for row in range(begin, end):
         p = load(partials, row)
         if sizes is not None:
@@ -136,7 +153,7 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
         if p[0] != 0.0 or p[3] == 0.0 or mode != PLAIN:
             factor = factor_of(p, mode, eps, targets[row % len(targets)])
         high[row], low[row] = factor[0], factor[1]
-        shift[row] = factor[2] * factor[3]
+        shift[row] = joined(factor[2], factor[3])
 
 
 @serial
@@ -164,7 +181,8 @@ def scale_elements(
         target = advance(memory, 5 * 8 * SCRATCH) if scattered else address(result, place)
         if own:
             h, low, s = number_at(writes[2], places[2]), number_at(writes[3], places[3]), number_at(writes[4], places[4])
-            factor = (h, low, max(s, 1.0), min(s, 1.0))
+            before, after = parted(s)
+            factor = (h, low, before, after)
             pointers = fetch(single, places, strides, apart, n, memory, 0)
             write_run(single, result, cast, pointers, target, factor, offset, n, streaming)
         else:

@@ -27,6 +27,7 @@ from rmsfast._vectors import (
 
 LINE = 64  # bytes that a streaming store fills at once: a cache line
 INF = float("inf")
+PACKED = 4096  # exponents before and after travel as PACKED * before + after
 
 # Formats of 8 bits: bits of the fraction, least normal exponent, largest value, its excess.
 FLOAT8 = {
@@ -145,12 +146,7 @@ class Scaling:
         b, (x, gain, high, low, shift) = em.b, values
         v, e = x
         if high is not None:
-            factor = [high[0], low[0], None]
-            if shift is not None:
-                up = b.fcmp_ordered(">", shift[0], em.like(shift[0], 1.0))
-                factor[2] = [
-                    b.select(up, shift[0], em.like(v, 1.0)), b.select(up, em.like(v, 1.0), shift[0])
-                ]  # fmt: skip
+            factor = [high[0], low[0], shift and self.shifts(em, shift[0])]
         high, low, shift = factor
         v = v if shift is None else b.fmul(v, shift[0])
         if not self.pairs:
@@ -160,19 +156,36 @@ class Scaling:
             error = b.fadd(error, b.fmul(v, low))
             if e is not None:
                 error = b.fadd(error, b.fmul(e, high))
-        y = y if shift is None else b.fmul(y, shift[1])
+        if gain is None or self.cast:
+            y = self.joined(em, y, error) if self.pairs else y
+            y = y if shift is None else b.fmul(y, shift[1])
         if gain is None:
-            return narrowed(em, self.kind, self.joined(em, y, error) if self.pairs else y)
+            return narrowed(em, self.kind, y)
         if self.cast:
-            y = narrowed(em, self.kind, self.joined(em, y, error) if self.pairs else y)
-            y = b.fmul(em.widen(self.kind, y)[0], gain[0])
+            y = b.fmul(em.widen(self.kind, narrowed(em, self.kind, y))[0], gain[0])
         elif self.pairs:
-            error = error if shift is None else b.fmul(error, shift[1])
+            if shift is not None:
+                y, error = b.fmul(y, shift[1]), b.fmul(error, shift[1])
             y, more = em.two_product(y, gain[0])
             y = self.joined(em, y, b.fadd(more, b.fmul(error, gain[0])))
         else:
             y = b.fmul(y, gain[0])
         return narrowed(em, self.kind, y)
+
+    def shifts(self, em, shift):
+        """The powers of two before and after, from PACKED * exponent + exponent."""
+        b = em.b
+        steps = em.call(
+            f"llvm.floor.v{em.lanes}f64", shift.type,
+            b.fadd(b.fmul(shift, em.like(shift, 1.0 / PACKED)), em.like(shift, 0.5)),
+        )  # fmt: skip
+        rest = b.fsub(shift, b.fmul(steps, em.like(shift, float(PACKED))))
+        powers = []
+        for exponent in (steps, rest):
+            bits = b.fptosi(exponent, em.vector(I64))
+            bits = b.shl(b.add(bits, em.like(bits, 1023)), em.like(bits, 52))
+            powers.append(b.bitcast(bits, shift.type))
+        return powers
 
     def joined(self, em, y, error):
         """Y + error, where y is finite."""
