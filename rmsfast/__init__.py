@@ -2,6 +2,18 @@
 
 from rmsfast.reductions import relative_rmse, rms, rmse
 from rmsfast.scaling import rms_norm, scale_to_rms, unit_rms
+from rmsfast.settings import get_num_threads, set_num_threads, show_config, warmup
 
 __version__ = "0.1.0"
-__all__ = ["relative_rmse", "rms", "rms_norm", "rmse", "scale_to_rms", "unit_rms"]
+__all__ = [
+    "get_num_threads",
+    "relative_rmse",
+    "rms",
+    "rms_norm",
+    "rmse",
+    "scale_to_rms",
+    "set_num_threads",
+    "show_config",
+    "unit_rms",
+    "warmup",
+]

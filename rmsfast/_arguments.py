@@ -63,7 +63,7 @@ def dtype_message(function: str, argument: str, dtype: np.dtype, format: str | N
         size = 8 * _formats.CODES[format].itemsize
         return f"{function}: {argument} must hold codes of {size} bits (uint{size}) for format={format!r}, got {dtype}"
     remedy = ""
-    if dtype.kind == "V" and dtype.names is None and dtype.itemsize in (1, 2):
+    if dtype.type is np.void and dtype.names is None and dtype.itemsize in (1, 2):
         remedy = "; name its format, for example format='bfloat16'"
     elif dtype.kind in "fc":
         remedy = "; use .astype('float64')" if dtype.kind == "f" else "; use .astype('complex128')"
@@ -114,8 +114,9 @@ def result_dtype(function: str, dtype: Any, default: str) -> np.dtype:
         found = np.dtype(dtype)
     except TypeError:
         raise TypeError(f"{function}: dtype must be a real floating dtype, got {dtype!r}") from None
+    found = found.newbyteorder("=")
     if found.name in _formats.CODES or found in (np.float16, np.float32, np.float64):
-        return found.newbyteorder("=")
+        return found
     raise TypeError(f"{function}: dtype must be a real floating dtype of at most 64 bits, got {found}")
 
 
@@ -202,7 +203,9 @@ def kept(
         return None if chosen is None else (chosen, "bool")
     masks = [np.broadcast_to(m, shape) for m in masks]
     hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
-    return (hidden, "hidden") if chosen is None else (chosen & ~hidden, "bool")
+    if chosen is None and hidden.size > _formats.SMALL_BYTES:
+        return hidden, "hidden"  # a copy of ~hidden would be as large as the mask
+    return (~hidden if chosen is None else chosen & ~hidden), "bool"
 
 
 def weights(function: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
@@ -211,7 +214,10 @@ def weights(function: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarr
     found = source(function, "weights", given, None)
     if found.kind.startswith("complex"):
         raise TypeError(f"{function}: weights must have a real dtype, got {found.array.dtype}")
-    return broadcast(function, "weights", found.array, shape), found.kind
+    array, kind = found.array, found.kind
+    if array.nbytes <= _formats.SMALL_BYTES:
+        (array,), (kind,) = _formats.cast([array], (kind,), ("float64",))
+    return broadcast(function, "weights", array, shape), kind
 
 
 def sizes(function: str, reference: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -275,8 +281,9 @@ def zero_rows(function: str, argument: str, flags: np.ndarray) -> ValueError:
     """The refusal of zero rows: how many, and where the first is."""
     first = tuple(int(k) for k in np.argwhere(flags)[0])
     count = int(np.count_nonzero(flags))
+    rows = "1 zero row" if count == 1 else f"{count} zero rows"
     place = f", the first at index {first}" if flags.ndim else ""
-    return fail(function, argument, "be nonzero under zero='raise'", f"{count} zero rows{place}")
+    return fail(function, argument, "be nonzero under zero='raise'", rows + place)
 
 
 def check_format(function: str, format: Any) -> None:

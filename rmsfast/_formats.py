@@ -14,6 +14,7 @@ CODES = {
     "float8_e5m2": np.dtype(np.uint8),
 }
 NARROW = frozenset(CODES) | {"float32", "complex64"}
+SMALL_BYTES = 1 << 16  # arrays that are cheaper to convert than to compile for
 SMALL_INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16"})
 NUMPY = SMALL_INTEGERS | {
     "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64", "complex128",
@@ -45,6 +46,58 @@ def kernel_dtype(kind: str) -> np.dtype:
 def result_kind(kinds: tuple[str, ...]) -> str:
     """Default result format of a reduction: float32 if all input is narrower than float64."""
     return "float32" if NARROW.issuperset(kinds) else "float64"
+
+
+def common(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Formats that hold the same values and that fewer kernels serve: for small arrays.
+
+    The bits of a result do not depend on it: whatever the kernels read is float64 to them.
+    """
+    if NARROW.issuperset(kinds) and "complex64" not in kinds:
+        return ("float32",) * len(kinds)
+    keep = {"int64", "uint64", "float64", "complex64", "complex128"}
+    return tuple(k if k in keep else "float64" for k in kinds)
+
+
+def cast(
+    arrays: list[np.ndarray], kinds: tuple[str, ...], wanted: tuple[str, ...]
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """Arrays in other formats that hold all their values."""
+    found = []
+    for a, kind, to in zip(arrays, kinds, wanted, strict=True):
+        a = a if kind == to else decoded(a, kind)
+        found.append(a.astype(to, copy=False))
+    return found, wanted
+
+
+def decoded(array: np.ndarray, kind: str) -> np.ndarray:
+    """An array that NumPy can compute with, of the same values."""
+    if kind not in CODES:
+        return array
+    codes = array.view(CODES[kind].newbyteorder("=" if array.dtype.isnative else "S"))
+    codes = codes.astype(CODES[kind])
+    if kind == "float8_e5m2":  # the upper byte of a float16
+        return (codes.astype(np.uint16) << 8).view(np.float16)
+    if kind == "bfloat16":
+        return (codes.astype(np.uint32) << 16).view(np.float32)
+    if kind == "float16":
+        return codes.view(np.float16)
+    half = ((codes & 0x80).astype(np.uint16) << 8) | ((codes & 0x7F).astype(np.uint16) << 7)
+    values = half.view(np.float16).astype(np.float32) * np.float32(256)  # exponent bias 7 read as 15
+    return np.where((codes & 0x7F) == 0x7F, np.float32(np.nan), values)
+
+
+def rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Float64 rounded once, to nearest even; ml_dtypes alone would go by way of float32."""
+    with np.errstate(all="ignore"):
+        if dtype.name in CODES and dtype != np.float16 and values.dtype == np.float64:
+            single = values.astype(np.float32)
+            back = single.astype(np.float64)
+            # Made odd where it is not exact, float32 tells the second rounding its side.
+            bits = single.view(np.uint32) - (np.abs(back) > np.abs(values))
+            bits |= (back != values) & np.isfinite(values)
+            values = bits.astype(np.uint32).view(np.float32)
+        return values.astype(dtype)
 
 
 def ml_dtype(function: str, kind: str) -> np.dtype:

@@ -181,7 +181,7 @@ def load(partials, k):
 
 @inner
 def store(partials, k, p):
-    for i in range(partials.shape[1]):
+    for i in range(min(len(p), partials.shape[1])):
         partials[k, i] = p[i]
 
 
@@ -266,12 +266,12 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
             n = min(SCRATCH, start + count - first)
             pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
             for i in range(n):
-                kept, v, e, weight = term(arrays, how, pointers, i, 1.0)
+                kept, v, e, weight = term(arrays, how, pointers, i, (1.0, 1.0))
                 if kept == 0.0 or not math.isfinite(weight) or weight < 0.0:
                     continue
                 shift = 0
                 if not math.isfinite(v):  # a difference beyond the range, or Inf or NaN
-                    kept, v, e, weight = term(arrays, how, pointers, i, 0.25)
+                    kept, v, e, weight = term(arrays, how, pointers, i, (0.25, 1.0))
                     shift = 2
                 weight, weight_exponent = math.frexp(weight)
                 weight_top = max(weight_top, weight_exponent)
@@ -300,7 +300,7 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
 @inner
 def sum_squares_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
     """The partial of a block that left the range, at a scale where nothing is lost."""
-    scale, exponent = (UP, UP_EXPONENT) if p[0] < LOW else (DOWN, DOWN_EXPONENT)
+    scale, exponent = ((1.0, UP), UP_EXPONENT) if p[0] < LOW else ((DOWN, 1.0), DOWN_EXPONENT)
     p = sum_awkward(arrays, how, g, outer, apart, bases, start, count, scale)
     return p[0], p[1], p[2] + exponent, p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]
 
@@ -308,7 +308,7 @@ def sum_squares_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
 @inner
 def extent_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
     """The extent of a block whose sum left the range."""
-    q = sum_awkward(arrays, how, g, outer, apart, bases, start, count, DOWN)
+    q = sum_awkward(arrays, how, g, outer, apart, bases, start, count, (DOWN, 1.0))
     if not math.isfinite(q[0]):
         return p
     return q[0], q[1], DOWN_EXPONENT / 2, p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]
@@ -472,10 +472,17 @@ def fold_extents(partials, blocks, totals, begin, end):
     for row in range(begin, end):
         for k in range(row * blocks, (row + 1) * blocks):
             store(totals, row, fold(load(totals, row), load(partials, k)))
-            for i, sign in ((8, 1.0), (10, -1.0)):
-                p, q = totals[row, i], partials[k, i]
-                if sign * q < sign * p or q != q or (q == p and sign * partials[k, i + 1] < sign * totals[row, i + 1]):
-                    totals[row, i], totals[row, i + 1] = q, partials[k, i + 1]
+            keep_further(totals, row, partials, k, 8, 1.0)
+            keep_further(totals, row, partials, k, 10, -1.0)
+
+
+@inner
+def keep_further(totals, row, partials, k, i, sign):
+    """The lesser (sign 1) or greater (sign -1) pair of fields i, i + 1; NaN is furthest."""
+    p, q = sign * totals[row, i], sign * partials[k, i]
+    lower = q == p and sign * partials[k, i + 1] < sign * totals[row, i + 1]
+    if q < p or q != q or lower:
+        totals[row, i], totals[row, i + 1] = partials[k, i], partials[k, i + 1]
 
 
 @serial
@@ -491,26 +498,37 @@ SQUARES, MEAN, RANGE, MAX, DEVIATION, NUMBER = range(6)  # what a reference is m
 
 
 @inner
-def size_pair(p, kind, number):
+def mean_pair(p):
+    """sum / weight as a pair with an exponent."""
+    high, low, e = p[0], p[1], p[2] - p[5]
+    if abs(high) < 2.0**-400:  # the quotient would lose digits where it is subnormal
+        high, low, e = high * UP, low * UP, e + 900.0
+    h, low = divide_pairs(high, low, p[3], p[4])
+    return h, low, e
+
+
+@inner
+def size_pair(p, kind, number, exponent):
     """The size that an error is divided by, as a pair with an exponent."""
     if kind == NUMBER:
-        return number, 0.0, 0.0
+        return number, 0.0, exponent
     if kind == SQUARES:
         return root_pair(p[:8])
     if kind == DEVIATION:  # about a rounded mean, whose error is `number`
-        q, low, e = p[0], p[1], p[2]
-        if e == 0.0:
-            q, low = add_pairs(q, low, -p[3] * number * number, 0.0)
-        return root_pair((max(q, 0.0) if q == q else q, low, e, p[3], p[4], p[5], p[6], p[7]))
+        q, low, e = add_scaled(p[0], p[1], p[2], -p[3] * number * number, 0.0, 2.0 * exponent)
+        return root_pair((0.0 if q < 0.0 else q, low, e, p[3], p[4], p[5], p[6], p[7]))
     if p[3] == 0.0:
         return np.nan, 0.0, 0.0
     if kind == MEAN:
-        h, low = divide_pairs(p[0], p[1], p[3], p[4])
-        return (h, low, p[2] - p[5]) if h >= 0.0 else (-h, -low, p[2] - p[5])
+        h, low, e = mean_pair(p)
+        return (h, low, e) if h >= 0.0 else (-h, -low, e)
     if kind == MAX:
         return max(abs(p[8]), abs(p[10])) if p[8] == p[8] else p[8], 0.0, 0.0
+    h, low = add_pairs(p[10], p[11], -p[8], -p[9])
+    if math.isfinite(h) or not math.isfinite(p[8]) or not math.isfinite(p[10]):
+        return h, low if math.isfinite(h) else 0.0, 0.0
     h, low = add_pairs(0.5 * p[10], 0.5 * p[11], -0.5 * p[8], -0.5 * p[9])
-    return (h, low if math.isfinite(h) else 0.0, -1.0)
+    return h, low, -1.0
 
 
 @serial
@@ -519,8 +537,7 @@ def ratios(errors, sizes, kind, numbers, out, flags, begin, end):
     for row in range(begin, end):
         p = load(errors, row)
         h, low, e = root_pair(p)
-        number = numbers[row]
-        size, size_low, size_e = size_pair(extent_of(sizes, row), kind, number)
+        size, size_low, size_e = size_pair(extent_of(sizes, row), kind, numbers[row, 0], numbers[row, 1])
         q, low = divide_pairs(h, low, size, size_low)
         out[row] = rounded(q, low, e - size_e)
         flags[row] = (p[6] > 0.0) + 2 * (p[7] > 0.0) + 4 * (size == 0.0)
@@ -535,9 +552,9 @@ def extent_of(sizes, row):
 
 @serial
 def means(extents, out, errors, begin, end):
-    """out[row] = the mean, errors[row] = what rounding took from it."""
+    """out[row] = the mean, errors[row] = what rounding took from it, and its exponent."""
     for row in range(begin, end):
-        p = load(extents, row)
-        h, low = divide_pairs(p[0], p[1], p[3], p[4])
-        out[row] = rounded(h, low, p[2] - p[5])
-        errors[row] = low if p[2] == p[5] else 0.0
+        h, low, e = mean_pair(load(extents, row))
+        out[row] = rounded(h, low, e)
+        lost = (h - math.ldexp(out[row], int(e))) + low
+        errors[row, 0], errors[row, 1] = (lost if math.isfinite(lost) else 0.0), e

@@ -121,13 +121,16 @@ class Sum:
         return {self.kind(self.x), self.kind(self.y)} <= small
 
     def value(self, em, values, scale):
-        """X - y as a pair, times scale."""
+        """X - y as a pair; scale: factors of the inputs and of what comes of them."""
+
+        def times(v, factor):
+            return v and tuple(part and em.b.fmul(part, factor) for part in v)
+
         x, y = values[:2]
-        if scale is not None:
-            x, y = (
-                v and tuple(part and em.b.fmul(part, scale) for part in v) for v in (x, y)
-            )
-        return x if y is None else self.difference(em, x, y)
+        if scale is None:
+            return x if y is None else self.difference(em, x, y)
+        x, y = times(x, scale[0]), times(y, scale[0])
+        return times(x if y is None else self.difference(em, x, y), scale[1])
 
     def step(self, em, sums, values, valid, scale):
         """The components after one vector of every array."""
@@ -374,6 +377,12 @@ def load_all(em, total, pointers, index, valid):
     return values
 
 
+def scale_factors(em, scale, value):
+    if absent(scale):
+        return None
+    return [em.splat(part) for part in cgutils.unpack_tuple(em.b, value)]
+
+
 def prefetch(em, pointer, offset):
     em.call("llvm.prefetch.p0", ir.VoidType(), em.b.gep(pointer, [offset]), I32(0), I32(3), I32(1))
 
@@ -395,7 +404,7 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
         em = Emitter(context, builder)
         total = Sum(*signature.args[1:3])
         pointers = cgutils.unpack_tuple(builder, args[3])
-        scale = None if absent(signature.args[4]) else em.splat(args[4])
+        scale = scale_factors(em, signature.args[4], args[4])
         state = builder.bitcast(args[0], em.vector(F64).as_pointer())
         count, vectors = args[5], LANES // WIDTH
         cells = {}
@@ -552,7 +561,7 @@ def accumulate_columns(
         em = Emitter(context, builder)
         total = Sum(*signature.args[2:4])
         pointers = cgutils.unpack_tuple(builder, args[4])
-        scale = None if absent(signature.args[5]) else em.splat(args[5])
+        scale = scale_factors(em, signature.args[5], args[5])
         ahead, count = args[6], args[7]
 
         def add(index, valid):
@@ -619,14 +628,14 @@ def reduce_columns(typingctx, state, component, arrays, how, tile, count, fields
 @intrinsic
 def term(typingctx, arrays, how, pointers, index, scale):
     """Element `index` of a run: 1 if it is kept, x - y as a pair times scale, its weight."""
-    signature = types.UniTuple(types.float64, 4)(arrays, how, pointers, types.intp, types.float64)
+    signature = types.UniTuple(types.float64, 4)(arrays, how, pointers, types.intp, scale)
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder, lanes=1)
         total = Sum(*signature.args[:2])
         values = load_all(em, total, cgutils.unpack_tuple(builder, args[2]), args[3], None)
         keep, _, _ = total.keep(em, values, None)
-        v, e = total.value(em, values, em.splat(args[4]))
+        v, e = total.value(em, values, scale_factors(em, signature.args[4], args[4]))
         one, zero = em.fill(F64, 1.0), em.fill(F64, 0.0)
         parts = [builder.select(keep, one, zero), v, zero if e is None else e, values[4][0]]
         return context.make_tuple(

@@ -2,224 +2,348 @@
 
 Kernels come in twos: `name`, serial, and `name_parallel`, the same loop under `prange`.
 Only one parallel region runs at a time in a process: whoever finds it taken, and every
-forked child, runs the serial one, which gives the same bits.
+child forked from a process that had started Numba's threads, runs the serial one, which
+gives the same bits.
+
+Numba's own dispatch is left out. It would compile a specialisation for each memory layout
+of the arguments, or, told not to, still do so for whoever calls while another thread
+compiles.
 """
 
-import hashlib
 import math
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-SOURCES = ("_partial.py", "_vectors.py", "_lanes.py", "_stores.py", "_kernels.py", "_scalings.py")
+MODULES = ("_kernels", "_scalings")  # those that define kernels
 PARALLEL_BYTES = 1 << 20  # less work is done sooner than a second thread is woken
 SHARE_BYTES = 1 << 18  # work handed to a thread at a time
-SLICE_BYTES = 1 << 27  # work between two looks at Ctrl-C
+SLICE_BYTES = 1 << 27  # work of a thread between two looks at Ctrl-C
 
-_compiling = threading.RLock()
-_region = threading.Lock()
-_state: dict[str, Any] = {"threads": None, "forked": False, "warned": False}
+Args = tuple[Any, ...]
+
+_lock = threading.RLock()  # held while kernels are loaded or compiled, and threads started
+_region = threading.Lock()  # held while a parallel region runs
+_modules: tuple[ModuleType, ...] | None = None  # empty where Numba cannot be had
+_compiled: dict[tuple[Any, Hashable], Callable[..., None]] = {}
+_threads: int | None = None  # as chosen by set_num_threads
+_may_start = True  # whether parallel regions may be entered in this process
+_started = False
+_warned = False
+
+
+# --------------------------------------------------------------------------------- loading
 
 
 def kernels() -> ModuleType | None:
-    """The module of compiled loops, None (after one warning) where Numba cannot be had."""
-    return sys.modules.get("rmsfast._kernels") or _load()
+    """Return the module of compiled loops, None (after one warning) where Numba cannot be had."""
+    modules = _load() if _modules is None else _modules
+    return modules[0] if modules else None
 
 
 def kernel(name: str) -> Any:
-    """A compiled function by its name."""
-    module = kernel_module("_kernels")
-    return getattr(module, name, None) or getattr(kernel_module("_scalings"), name)
+    """Return a kernel by its name."""
+    return next(getattr(m, name) for m in _modules or () if hasattr(m, name))
 
 
 def kernel_module(name: str) -> ModuleType:
+    """Return a module that defines kernels."""
     return sys.modules["rmsfast." + name]
 
 
-@cache
-def _load() -> ModuleType | None:
-    with _compiling:
-        try:
-            from numba import config
-        except ImportError as error:
-            _warn(f"Numba cannot be imported ({error}): rmsfast answers with NumPy, slowly")
-            return None
-        before = config.CACHE_DIR
-        # Numba looks only at the file of a cached function, so a change of another source
-        # would be overlooked: a folder for each state of all of them.
-        config.CACHE_DIR = cache_folder() or ""
-        try:
-            from rmsfast import _kernels, _scalings  # noqa: F401
-        finally:
-            config.CACHE_DIR = before
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_in_child
-            )
-        return _kernels
+def _load() -> tuple[ModuleType, ...]:
+    global _modules, _may_start
+    with _lock:
+        if _modules is None:
+            trouble = _numba_trouble()
+            if trouble:
+                _modules = ()
+                _warn(f"{trouble}: rmsfast answers with NumPy, slowly")
+            else:
+                # Threads that Numba had started before this module was imported may be
+                # those of the process that this one was forked from.
+                processes = sys.modules.get("multiprocessing.process")
+                if numba_threads() and processes and processes.parent_process():
+                    _may_start = False
+                from numba import config
+
+                before, config.CACHE_DIR = config.CACHE_DIR, ""
+                _modules = tuple(import_module("rmsfast." + name) for name in MODULES)
+                config.CACHE_DIR = before
+        return _modules
 
 
-def _in_child() -> None:
-    """A forked child has none of its parent's threads: fresh locks, no parallel regions."""
-    global _compiling, _region
-    _compiling, _region = threading.RLock(), threading.Lock()
-    _state["forked"] = True
+def _numba_trouble() -> str:
+    """Why Numba cannot be had, empty if it can."""
+    try:
+        from numba import config
+    except Exception as error:  # whatever a half-installed or outdated package raises
+        return f"Numba cannot be imported ({error})"
+    return "Numba is disabled by NUMBA_DISABLE_JIT" if config.DISABLE_JIT else ""
 
 
 def _warn(message: str) -> None:
-    if not _state["warned"]:
-        _state["warned"] = True
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
 
 
-@cache
-def source_digest() -> str:
-    """Digest of every file that compiled code depends on."""
-    folder = Path(__file__).parent
-    return hashlib.sha256(b"".join((folder / name).read_bytes() for name in SOURCES)).hexdigest()[:16]
+# ----------------------------------------------------------------------------------- forks
 
 
-def cache_folder() -> str | None:
-    """Folder for compiled code that can be written, None if there is none."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    bases = [chosen] if chosen else [os.path.join(os.path.dirname(__file__), "__pycache__"), home]
-    for base in bases:
-        folder = os.path.join(base, f"rmsfast-{source_digest()}")
-        try:
-            os.makedirs(folder, exist_ok=True)
-            probe = os.path.join(folder, f".probe-{os.getpid()}-{threading.get_ident()}")
-            with open(probe, "wb"):
-                pass
-            os.unlink(probe)
-        except OSError:
-            continue
-        return folder
-    return None
-
-
-# ------------------------------------------------------------------------------ threads
-
-
-def available_threads() -> int:
-    """Processors that this process may use: its affinity, and its share of a cgroup."""
+def numba_threads() -> str | None:
+    """Numba's threading layer, None as long as it has not started any threads."""
+    numba = sys.modules.get("numba")
     try:
-        count = len(os.sched_getaffinity(0))
-    except AttributeError:
-        count = os.cpu_count() or 1
-    return max(1, min(count, _quota() or count))
+        return str(numba.threading_layer()) if numba else None
+    except (ValueError, AttributeError):  # not started; not imported to its end
+        return None
 
 
-@cache
-def _quota() -> int | None:
-    """Whole processors of the CPU quota of the control group, None without one."""
-    for quota, period in (
-        ("/sys/fs/cgroup/cpu.max", None),
-        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
-    ):
-        try:
-            words = Path(quota).read_text().split()
-            words += Path(period).read_text().split() if period else []
-            if words[0] not in ("max", "-1"):
-                return max(1, math.ceil(int(words[0]) / int(words[1])))
-        except (OSError, ValueError, IndexError):
-            continue
-    return None
+def _fork_locks() -> Iterator[Any]:
+    """Yield what no thread may hold at a fork, for nobody would release it in the child."""
+    yield _lock
+    if module := sys.modules.get("numba.core.compiler_lock"):
+        yield module.global_compiler_lock
+
+
+_held_for_fork: list[Any] = []
+
+
+def _before_fork() -> None:
+    for lock in _fork_locks():
+        lock.acquire()
+        _held_for_fork.append(lock)
+
+
+def _after_fork() -> None:
+    held = _held_for_fork[::-1]
+    _held_for_fork.clear()  # before another thread can fork
+    for lock in held:
+        lock.release()
+
+
+def _in_child() -> None:
+    global _region, _may_start
+    _after_fork()
+    _region = threading.Lock()  # its holder, if any, is not here
+    if numba_threads():  # nor are these
+        _may_start = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+
+
+# --------------------------------------------------------------------------------- threads
+
+
+def set_threads(threads: int | None) -> None:
+    """Choose the number of threads of calls that do not name one."""
+    global _threads
+    _threads = threads
 
 
 def threads_for(threads: int | None) -> int:
-    chosen = threads or _state["threads"]
-    return min(chosen, available_threads()) if chosen else available_threads()
+    """Threads for a call that asked for so many, or left it open."""
+    available = thread_limits()[0][0]
+    return min(threads or _threads or available, available)
 
 
-# ------------------------------------------------------------------------------- launch
+def thread_limits() -> list[tuple[int, str]]:
+    """List what bounds the number of threads, and the name of it, the tightest first."""
+    try:
+        limits = [(len(os.sched_getaffinity(0)), "processor affinity")]
+    except AttributeError:
+        limits = [(os.cpu_count() or 1, "processors")]
+    if quota := cpu_quota():
+        limits.append((quota, "CPU quota of the control group"))
+    with suppress(KeyError, ValueError):
+        limits.append((max(1, int(os.environ["NUMBA_NUM_THREADS"])), "NUMBA_NUM_THREADS"))
+    return sorted(limits, key=lambda limit: limit[0])
 
 
-def launch(
-    name: str, args: tuple[Any, ...], units: int, unit_bytes: int, threads: int | None = None
-) -> None:
+@cache
+def cpu_quota(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
+    """Processors that the control groups of this process allow, None if they set no bound."""
+    quotas = []
+    for line in _text(groups).splitlines():
+        _, controllers, path = line.split(":", 2)
+        base = root
+        if controllers:  # version 1, else version 2
+            if "cpu" not in controllers.split(","):
+                continue
+            base = os.path.join(root, "cpu")
+        while True:  # a group is bound by those above it too
+            folder = os.path.join(base, path.strip("/"))
+            words = _text(os.path.join(folder, "cpu.max")).split()
+            if controllers:
+                words = [*_text(os.path.join(folder, "cpu.cfs_quota_us")).split()]
+                words += _text(os.path.join(folder, "cpu.cfs_period_us")).split()
+            if len(words) == 2 and words[0] not in ("max", "-1"):
+                quotas.append(max(1, math.ceil(int(words[0]) / int(words[1]))))
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)
+    return min(quotas, default=None)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------------------------- launch
+
+
+def launch(name: str, args: Args, units: int, unit_bytes: int, threads: int | None = None) -> None:
     """Run a kernel on units 0 to `units`, in slices short enough to interrupt."""
-    serial = kernel(name)
-    work = units * unit_bytes
-    if work < PARALLEL_BYTES:
-        call(serial, args + (0, units))
+    serial = compiled(kernel(name), (*args, 0, units))
+    if units * unit_bytes < PARALLEL_BYTES:
+        serial(*args, 0, units)
         return
-    workers = 1 if _state["forked"] else threads_for(threads)
-    step = max(1, SLICE_BYTES // max(1, unit_bytes))
+    workers = threads_for(threads) if _may_start else 1
+    step = max(1, SLICE_BYTES // max(1, unit_bytes)) * workers
     for begin in range(0, units, step):
         end = min(begin + step, units)
         if workers > 1 and end - begin > 1 and _region.acquire(blocking=False):
             try:
-                share = max(1, min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers)))
-                _parallel(kernel(name + "_parallel"), args + (begin, end, share), workers)
+                share = min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers))
+                _in_parallel(name, (*args, begin, end, max(1, share)), workers)
             finally:
                 _region.release()
         else:
-            call(serial, args + (begin, end))
+            serial(*args, begin, end)
 
 
-def call(kernel: Any, args: tuple[Any, ...]) -> None:
-    """Call a compiled function, compiling it first where it does not fit yet."""
-    try:
-        kernel(*args)
-    except TypeError:
-        _compile(kernel, args)
-        kernel(*args)
-
-
-def _compile(kernel: Any, args: tuple[Any, ...]) -> None:
-    """Add the one specialisation that serves all arrays of these formats."""
+def _in_parallel(name: str, args: Args, workers: int) -> None:
+    """Run a parallel kernel; the caller's number of Numba threads stays."""
     import numba
 
-    signature = tuple(_numba_type(numba, a) for a in args)
-    with _compiling:
-        kernel.disable_compile(False)
-        try:
-            kernel.compile(signature)
-        except (OSError, EOFError, ValueError, ImportError, AttributeError, KeyError, TypeError) as error:
-            # A cache that is full, cut off or not ours must not stop an answer.
-            from numba.core.caching import NullCache
-
-            if isinstance(kernel._cache, NullCache):
-                raise
-            _warn(f"compiled code cannot be kept in {cache_folder()} ({type(error).__name__}: {error})")
-            kernel._cache = NullCache()
-            kernel.compile(signature)
-        finally:
-            kernel.disable_compile()
+    if not _start_threads():
+        compiled(kernel(name), args[:-1])(*args[:-1])
+        return
+    run = compiled(kernel(name + "_parallel"), args)
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(workers, numba.config.NUMBA_NUM_THREADS))
+    try:
+        run(*args)
+    finally:
+        numba.set_num_threads(before)
 
 
-def _numba_type(numba: Any, value: Any) -> Any:
-    """Type of an argument; in a tuple are input arrays: read-only, any stride or alignment."""
-    types = numba.types
-    if isinstance(value, tuple):
-        return types.Tuple([_numba_type(numba, v) if not isinstance(v, np.ndarray) else types.Array(
-            numba.from_dtype(v.dtype), 1, "A", readonly=True, aligned=False) for v in value])
-    if isinstance(value, np.ndarray):
-        return types.Array(numba.from_dtype(value.dtype), value.ndim, "C", readonly=not value.flags.writeable)
-    return types.intp if type(value) is int else numba.typeof(value)
-
-
-def _parallel(kernel: Any, args: tuple[Any, ...], workers: int) -> None:
-    """Call a parallel kernel; the caller's Numba and multiprocessing settings stay."""
+def _start_threads() -> bool:
+    """Start Numba's threads, False where it has none to offer."""
+    global _started, _may_start
+    if _started:
+        return True
     import multiprocessing
 
     import numba
 
-    undecided = multiprocessing.get_start_method(allow_none=True) is None
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(workers, numba.config.NUMBA_NUM_THREADS))
-    try:
-        call(kernel, args)
-    finally:
-        numba.set_num_threads(before)
-        # Starting Numba's threads fixes the start method; the choice is the caller's.
-        if undecided:
-            multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+    with _lock:
+        undecided = multiprocessing.get_start_method(allow_none=True) is None
+        try:
+            numba.get_num_threads()
+            _started = True
+        except ValueError as error:
+            _may_start = False
+            _warn(f"Numba has no threads ({' '.join(str(error).split())}): rmsfast uses one")
+        finally:
+            if undecided:  # Numba has fixed the start method, a choice of the caller's
+                multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+    return _started
+
+
+# --------------------------------------------------------------------------------- compile
+
+
+def call(kernel: Any, args: Args, key: Hashable = None) -> None:
+    """Run a compiled kernel; `key` as for `compiled`."""
+    compiled(kernel, args, key)(*args)
+
+
+def compiled(kernel: Any, args: Args, key: Hashable = None) -> Callable[..., None]:
+    """Find the machine code for arguments of these types, arrays of any stride and alignment.
+
+    `key` stands for the types where the caller knows something that tells them apart sooner.
+    """
+    known = kernel, _types(args) if key is None else key
+    return _compiled.get(known) or _compile(known, args)
+
+
+def _types(args: Args) -> tuple[Any, ...]:
+    return tuple([
+        a.dtype if isinstance(a, np.ndarray) else _types(a) if type(a) is tuple else type(a)
+        for a in args
+    ])  # fmt: skip
+
+
+def _compile(known: tuple[Any, Hashable], args: Args) -> Callable[..., None]:
+    kernel = known[0]
+    signature = tuple(_numba_type(a) for a in args)
+    with _lock:
+        if known not in _compiled:
+            _attach_cache(kernel)
+            _compiled[known] = _specialise(kernel, signature)
+        return _compiled[known]
+
+
+def _specialise(kernel: Any, signature: tuple[Any, ...]) -> Callable[..., None]:
+    """Load or compile; a cache that fails must not stop an answer."""
+    from numba.core.errors import NumbaError
+
+    for mend in (kernel._cache.flush, kernel._cache.disable):
+        try:
+            return kernel.compile(signature)  # type: ignore[no-any-return]
+        except NumbaError:
+            raise
+        except Exception as error:  # a damaged file raises whatever its bytes lead to
+            # A file that cannot be read is replaced; code that cannot be kept was compiled.
+            if mend == kernel._cache.disable or signature in kernel.overloads:
+                _warn(f"compiled code cannot be kept in {kernel._cache.cache_path} ({error})")
+                mend = kernel._cache.disable
+            with suppress(OSError):
+                mend()
+    return kernel.compile(signature)  # type: ignore[no-any-return]
+
+
+def _attach_cache(kernel: Any) -> None:
+    from rmsfast import _cache
+
+    if isinstance(kernel._cache, _cache.KernelCache):
+        return
+    if _cache.folder():
+        kernel._cache = _cache.KernelCache(kernel.py_func)
+    else:
+        _warn("compiled code cannot be kept: NUMBA_CACHE_DIR should name a folder to write to")
+
+
+def _numba_type(value: Any) -> Any:
+    """Type of an argument; in a tuple are input arrays: read-only, any stride or alignment."""
+    from numba import from_dtype, typeof, types
+
+    def array(a: np.ndarray, layout: str, **flags: bool) -> Any:
+        return types.Array(from_dtype(a.dtype), a.ndim, layout, **flags)
+
+    if isinstance(value, tuple):
+        return types.Tuple([
+            array(v, "A", readonly=True, aligned=False) if isinstance(v, np.ndarray) else typeof(v)
+            for v in value
+        ])  # fmt: skip
+    if isinstance(value, np.ndarray):
+        return array(value, "C")
+    return types.intp if type(value) is int else typeof(value)

@@ -1,4 +1,4 @@
-"""The command line: `rmsfast describe`, `rmsfast rms` and `rmsfast demo`.
+"""The command line: `rmsfast describe`, `rms`, `demo`, `warmup` and `info`.
 
 Whatever is wrong with a file ends as one plain line on standard error and exit code 2.
 """
@@ -166,6 +166,39 @@ def demo() -> None:
     ):
         click.echo(f"\n$ {shlex.join(['rmsfast', *words])}")
         cli.main(words, prog_name="rmsfast", standalone_mode=False)
+
+
+@cli.command()
+@click.argument("dtypes", nargs=-1, metavar="[DTYPE]...")
+def warmup(dtypes: tuple[str, ...]) -> None:
+    """Compile for arrays of each DTYPE, by default float32 and float64, ahead of use.
+
+    Run while an image is built, for processors of the kind that it will run on; `rmsfast info`
+    names the folder in which the code is kept.
+    """
+    from rmsfast import settings
+
+    try:
+        settings.warmup(*([dtypes] if dtypes else []))
+    except (ImportError, TypeError) as error:
+        raise ValueError(str(error)) from None
+
+
+@cli.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def info(as_json: bool) -> None:
+    """Print versions, processor features, threads and the cache of compiled code."""
+    from rmsfast import settings
+
+    found = settings.show_config("dicts")
+    if as_json:
+        click.echo(json.dumps(found))
+        return
+    for topic, facts in (found or {}).items():
+        click.echo(topic)
+        for name, value in (facts or {"compiled code": "none, Numba cannot be had"}).items():
+            text = " ".join(value) if isinstance(value, list) else "-" if value is None else value
+            click.echo(f"  {name:10} {text}")
 
 
 # Output -----------------------------------------------------------------------------------------

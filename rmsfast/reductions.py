@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _sums
+from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _sums
+from rmsfast._inputs import Inputs
 
 Axis = int | tuple[int, ...] | None
 
@@ -40,12 +41,11 @@ def rms(
         w >= 0 and finite; 0 leaves the value out.
     nan_policy : {"propagate", "omit", "raise"}
         NaN gives NaN, or is left out (a NaN weight too), or is refused.
-    keepdims, dtype, out
-        As in NumPy's reductions; `dtype` is a real floating dtype or its name.
+    keepdims, dtype, out, threads
+        `keepdims` and `out` as in NumPy; `dtype` of the result, real floating; at most so many
+        `threads`, which changes the time, never the bits.
     format : {"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"}
         What the unsigned integers (or void) in `x` are the codes of.
-    threads : int
-        At most so many. Changes the time, never the bits.
 
     Returns
     -------
@@ -75,14 +75,15 @@ def rms(
     if plain and type(x) is np.ndarray and nan_policy == "propagate":
         small = _small(x.dtype, x.shape, x.strides, axis if type(axis) is int else None)
         if small is not None:
-            view, how, wide, plan, result_dtype = small
+            wider, how, wide, plan, result_dtype = small
             result = np.empty(plan.rows, result_dtype)
+            x = x if wider is None else x.astype(wider)
             first = x[0] if x.ndim == 2 else x[(0,) * (x.ndim - 1)]
-            arrays = (first if view is None else first.view(view), None, None, None, None)
+            arrays = (first, None, None, None, None)
             args = (arrays, how, wide, plan.g, plan.outer, 0, plan.length, result, None, 0, plan.rows)
-            _launch.call(_launch.kernels().row_roots, args)
+            _launch.call(_launch.kernels().row_roots, args, x.dtype)
             return result.reshape(plan.shape) if plan.shape else result[0]
-    inputs = _Inputs("rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads)
+    inputs = Inputs("rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads)
     if _launch.kernels() is None:
         return inputs.by_reference()
     return inputs.result(*_roots(inputs))
@@ -113,8 +114,7 @@ def rmse(
         (n, 1) against (n,) is refused. A number stands for a vector of its value.
     axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
         As for `rms`. `where` and `weights` are broadcastable to the common shape; "omit" and
-        masks leave out a pair where either value is missing. `format` is for both arrays, or
-        for the one that holds codes.
+        masks leave out a pair where either value is missing; `format` is that of both.
 
     Returns
     -------
@@ -142,7 +142,7 @@ def rmse(
     >>> rmse(np.uint8([1, 1]), np.uint8([2, 8]))
     np.float64(5.0)
     """
-    inputs = _Inputs(
+    inputs = Inputs(
         "rmse", (x, x_hat), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
     )
     if _launch.kernels() is None:
@@ -193,8 +193,7 @@ def relative_rmse(
 
     Returns
     -------
-    scalar or ndarray, a pure number
-        Shape and dtype as `rmse`. NaN where no pair is kept.
+    scalar or ndarray, a pure number, of the shape and dtype of `rmse`; NaN where no pair is kept
 
     Raises
     ------
@@ -215,82 +214,27 @@ def relative_rmse(
     """
     function = "relative_rmse"
     _arguments.check_choice(function, "zero", zero, ("raise", "ieee", "nan"))
-    inputs = _Inputs(
+    inputs = Inputs(
         function, (x, x_hat), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
     )
     inputs.options |= {"reference": reference, "zero": zero}
     is_complex = any(kind.startswith("complex") for kind in inputs.kinds)
     numbers = None
     if isinstance(reference, str):
-        _arguments.check_choice(function, "reference", reference, tuple(REFERENCES))
+        _arguments.check_choice(function, "reference", reference, tuple(_ratios.REFERENCES))
         if is_complex and reference == "range":
             raise TypeError(f"{function}: x must be real for reference='range', got a complex dtype")
     else:
         numbers = _arguments.sizes(function, reference, inputs.result_shape).reshape(inputs.rows_shape)
     if _launch.kernels() is None or (is_complex and reference in ("mean", "std", "max")):
         return inputs.by_reference()
-    ratios, flags = _ratios(inputs, reference, numbers)
+    ratios, flags = _ratios.ratios(inputs, reference, numbers)
     _arguments.check_flags(function, flags, nan_policy)
     if zero != "ieee" and (flags & 4).any():
         if zero == "raise":
             raise _arguments.zero_rows(function, "reference", flags & 4)
         ratios[(flags & 4) > 0] = np.nan
     return inputs.result(ratios, None)
-
-
-# What each reference divides by; the first two are roots of sums of squares themselves.
-REFERENCES = {"x": "SQUARES", "x_hat": "SQUARES", "mean": "MEAN", "range": "RANGE", "std": "DEVIATION", "max": "MAX"}
-
-
-def _ratios(
-    inputs: "_Inputs", reference: Any, numbers: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """RMSE / reference of each row, and flags (4: the reference is 0)."""
-    kernels = _launch.kernels()
-    rows = math.prod(inputs.rows_shape)
-    ratios, flags = np.empty(rows), np.zeros(rows, np.uint8)
-    if rows == 0:
-        return ratios.reshape(inputs.rows_shape), flags.reshape(inputs.rows_shape)
-    omit = True if inputs.nan_policy != "propagate" else None
-    how = (omit, _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None), None)
-    operands = inputs.operands()
-    errors = _layout.walk(inputs.shape, inputs.axes, operands)
-    plan = errors.plan
-    walks, hows = [errors], [how]
-    kind = getattr(kernels, REFERENCES[reference] if numbers is None else "NUMBER")
-    spare = np.zeros(rows) if numbers is None else _layout.to_walk(numbers, plan)
-    if numbers is None:
-        x, y = operands[:2] if reference != "x_hat" else operands[1::-1]
-        own = [x, None, y if omit else None, *operands[3:]]
-        extent = (omit, True, True)
-        if reference == "std":
-            centre, lost = _centres(inputs, own, extent, plan)
-            own[1] = (centre, "float64")
-            spare = lost
-        own_walk = _layout.walk(inputs.shape, inputs.axes, own, plan.order)
-        walks.append(own_walk)
-        own_exact = how[1] if reference != "std" else True
-        hows.append((omit, own_exact, None) if kind in (kernels.SQUARES, kernels.DEVIATION) else extent)
-    for piece in _sums.pieces(walks):
-        part = slice(piece.first_row, piece.first_row + piece.rows)
-        found = _sums.partials(walks, hows, piece, inputs.threads)
-        args = (found[0], found[-1], kind, spare[part], ratios[part], flags[part], 0, piece.rows)
-        _launch.call(kernels.ratios, args)
-    return _layout.in_order(ratios, plan), _layout.in_order(flags, plan)
-
-
-def _centres(
-    inputs: "_Inputs", operands: list[_layout.Operand], how: _sums.How, plan: _layout.Plan
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of each row, broadcast to the shape of x, and its rounding errors."""
-    walk = _layout.walk(inputs.shape, inputs.axes, operands, plan.order)
-    means, errors = np.empty(plan.rows), np.empty(plan.rows)
-    for piece in _sums.pieces([walk]):
-        part = slice(piece.first_row, piece.first_row + piece.rows)
-        found = _sums.partials([walk], [how], piece, inputs.threads)[0]
-        _launch.call(_launch.kernels().means, (found, means[part], errors[part], 0, piece.rows))
-    lengths = [1 if k in inputs.axes else n for k, n in enumerate(inputs.shape)]
-    return np.broadcast_to(_layout.in_order(means, plan).reshape(lengths), inputs.shape), errors
 
 
 @lru_cache(maxsize=512)
@@ -301,95 +245,23 @@ def _small(
     kind = _formats.kind_of(dtype, None)
     if axis is None or kind is None or not dtype.isnative or not shape or _launch.kernels() is None:
         return None
-    size = dtype.itemsize
-    if 0 in shape or not -len(shape) <= axis < len(shape):
+    work = math.prod(shape) * dtype.itemsize
+    if not 0 < work <= _formats.SMALL_BYTES or not -len(shape) <= axis < len(shape):
         return None
-    axes = (axis % len(shape),)
-    sides = (strides, None, None, None, None)
+    wider = _formats.common((kind,))[0]
+    axes, size = (axis % len(shape),), dtype.itemsize
     is_complex = kind.startswith("complex")
-    plan = _layout.plan(shape, axes, sides, (size >> is_complex,) * 5, (False,) * 5, is_complex)
-    work = plan.rows * plan.length * size
-    if plan.awkward or plan.order != tuple(sorted(plan.order)) or work >= _launch.PARALLEL_BYTES:
+    halves = (size >> is_complex,) * 5
+    plan = _layout.plan(shape, axes, (strides, None, None, None, None), halves, (False,) * 5, is_complex)
+    if plan.awkward or plan.order != tuple(sorted(plan.order)):
         return None
-    view = _formats.kernel_dtype(kind) if kind in _formats.CODES else None
     result = np.dtype(_formats.result_kind((kind,)))
-    wide = True if kind in ("float64", "complex128") else None
-    return view, (None, _sums.exact((kind,), result, False), None), wide, plan, result
+    how = (None, _sums.exact((wider,), result, False), None)
+    wide = True if wider in ("float64", "complex128") else None
+    return None if wider == kind else np.dtype(wider), how, wide, plan, result
 
 
-class _Inputs:
-    """The arguments of a reduction, checked and made uniform."""
-
-    def __init__(
-        self,
-        function: str,
-        given: tuple[Any, ...],
-        axis: Any,
-        keepdims: bool,
-        where: Any,
-        weights: Any,
-        nan_policy: str,
-        dtype: Any,
-        out: Any,
-        format: str | None,
-        threads: int | None,
-    ) -> None:
-        self.function, self.given, self.nan_policy = function, given, nan_policy
-        self.options = {"axis": axis, "keepdims": keepdims, "where": where, "weights": weights}
-        self.options |= {"nan_policy": nan_policy, "dtype": dtype, "out": out, "format": format}
-        names = ("x", "x_hat")[: len(given)]
-        _arguments.check_format(function, format)
-        given = _arguments.weak_numbers(given)
-        sources = [_arguments.source(function, n, a, format) for n, a in zip(names, given, strict=True)]
-        _arguments.check_choice(function, "nan_policy", nan_policy, _arguments.NAN_POLICIES)
-        _arguments.check_threads(function, threads)
-        self.threads = threads
-        axis = _arguments.hashable_axis(function, axis)
-        shapes = [s.array.shape for s in sources]
-        self.shape, self.axes = _arguments.common_shape(function, names, shapes, axis)
-        self.scalar = not any(shapes)
-        self.kinds = tuple(s.kind for s in sources)
-        self.arrays = [np.broadcast_to(s.array, self.shape) for s in sources]
-        self.where = _arguments.kept(function, sources, where, self.shape)
-        self.weights = _arguments.weights(function, weights, self.shape)
-        self.dtype = _arguments.result_dtype(function, dtype, _formats.result_kind(self.kinds))
-        self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
-        self.result_shape = self.rows_shape
-        if keepdims:
-            self.result_shape = () if self.scalar else tuple(
-                1 if k in self.axes else n for k, n in enumerate(self.shape)
-            )
-        self.out = out
-        if out is not None:
-            _arguments.check_out(function, out, self.result_shape, self.dtype)
-        if any(self.shape[k] == 0 for k in self.axes) and 0 not in self.rows_shape:
-            raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {shapes[0]}")
-
-    def operands(self) -> list[_layout.Operand]:
-        pairs = [*zip(self.arrays, self.kinds, strict=True), None][:2]
-        return [*pairs, None, self.where, self.weights]
-
-    def by_reference(self) -> Any:
-        """The answer of the NumPy implementation."""
-        from rmsfast import reference
-
-        return getattr(reference, self.function)(*self.given, **self.options)
-
-    def result(self, roots: np.ndarray, flags: np.ndarray | None) -> Any:
-        """The roots, one a row, as what the caller asked for; the last refusals."""
-        if flags is not None:
-            _arguments.check_flags(self.function, flags, self.nan_policy)
-        if roots.dtype != self.dtype:
-            with np.errstate(all="ignore"):
-                roots = roots.astype(self.dtype)
-        result = roots.reshape(self.result_shape)
-        if self.out is not None:
-            self.out[...] = result
-            return self.out
-        return result if self.result_shape else result[()]
-
-
-def _roots(inputs: _Inputs) -> tuple[np.ndarray, np.ndarray | None]:
+def _roots(inputs: Inputs) -> tuple[np.ndarray, np.ndarray | None]:
     """sqrt(sum / weight) of each row of the result, and flags where something can be refused."""
     exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
     single = inputs.dtype == np.float32 and exact is None

@@ -312,8 +312,7 @@ class _Scaled:
         if not self.return_rms:
             return answer
         ordered = sizes.reshape(self.rows_shape) if plan is None else _layout.in_order(sizes, plan)
-        ordered = np.ascontiguousarray(ordered)
-        return answer, ordered if self.rows_shape else ordered[()]
+        return answer, ordered.copy() if self.rows_shape else ordered[()]
 
     def by_reference(self, *first: Any, **options: Any) -> Any:
         from rmsfast import reference

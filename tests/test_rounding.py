@@ -54,7 +54,8 @@ def magnitudes(format):
 
 def overflown(format):
     """Code of what is too large: infinity, or NaN where there is none."""
-    return {"float8_e4m3fn": 0x7F, "float8_e5m2": 0x7C, "float16": 0x7C00, "bfloat16": 0x7F80}[format]
+    wide = {"float16": 0x7C00, "bfloat16": 0x7F80}
+    return (wide | {"float8_e4m3fn": 0x7F, "float8_e5m2": 0x7C})[format]
 
 
 def nearest(value, format):

@@ -85,7 +85,9 @@ def assert_refused(call, exception, message):
 # Signatures -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("function", "first"), [(unit_rms, ["x"]), (scale_to_rms, ["x", "target"])])
+@pytest.mark.parametrize(
+    ("function", "first"), [(unit_rms, ["x"]), (scale_to_rms, ["x", "target"])]
+)
 def test_scaling_signature_takes_x_by_position_and_options_by_name(function, first):
     parameters = inspect.signature(function).parameters
     assert list(parameters) == [
@@ -370,7 +372,8 @@ def test_scale_to_rms_target_of_nan_gives_nan_in_its_row_alone():
     ("target", "exception", "message"),
     [
         ([1.0, 2.0], ValueError, "target must be broadcastable to shape (3,), got shape (2,)"),
-        (np.ones((3, 1)), ValueError, "target must be broadcastable to shape (3,), got shape (3, 1)"),
+        (np.ones((3, 1)), ValueError,
+         "target must be broadcastable to shape (3,), got shape (3, 1)"),
         (1j, TypeError, "target must be real, got dtype complex128"),
         (None, TypeError, None),
         ("big", TypeError, None),
@@ -395,7 +398,8 @@ def test_scaling_zero_rows_are_refused_with_count_and_first_index(dtype, axis, s
     x = nonzero((6, 37), dtype)
     x[2] = x[4] = np.zeros((), dtype)
     given, name = (x if axis == -1 else x.T), ("scale_to_rms", "unit_rms")[scale is unit_rms]
-    message = f"{name}: x must be nonzero under zero='raise', got 2 zero rows, the first at index (2,)"
+    actual = "got 2 zero rows, the first at index (2,)"
+    message = f"{name}: x must be nonzero under zero='raise', {actual}"
     out = np.full(given.shape, 7, storage(dtype))
     before = out.tobytes()
     assert_refused(lambda: scale(given, axis=axis), ValueError, message)
@@ -415,13 +419,11 @@ def test_unit_rms_first_zero_row_has_the_index_of_the_result_of_rms(axis):
     assert str(refusal.value).endswith(f"index {first}")
 
 
-def test_unit_rms_one_zero_vector_is_refused():
-    message = "unit_rms: x must be nonzero under zero='raise', got 1 zero rows"
-    with pytest.raises(ValueError, match=r"^unit_rms: x must be nonzero under zero='raise', got 1 "):
-        unit_rms(np.zeros(4))
-    with pytest.raises(ValueError, match=r"^unit_rms: x must be nonzero") as refusal:
-        unit_rms(np.zeros((2, 2)), axis=None)
-    assert str(refusal.value).startswith(message[:50])
+@pytest.mark.parametrize(("x", "axis"), [(np.zeros(4), -1), (np.zeros((2, 2)), None), (0.0, -1)])
+def test_unit_rms_one_zero_vector_is_refused_without_an_index(x, axis):
+    message = r"^unit_rms: x must be nonzero under zero='raise', got 1 zero rows?$"
+    with pytest.raises(ValueError, match=message):
+        unit_rms(x, axis=axis)
 
 
 @pytest.mark.parametrize("n", [1, 100_003])
@@ -569,10 +571,15 @@ def test_unit_rms_masked_array_is_where_not_mask(dtype):
 @both_functions
 @pytest.mark.parametrize(
     ("where", "exception"),
-    [(np.ones(4, int), TypeError), (np.ones(3, bool), ValueError), (np.ones((2, 3, 4), bool), ValueError)],
-)  # fmt: skip
+    [
+        (np.ones(4, int), TypeError),
+        (np.ones(3, bool), ValueError),
+        (np.ones((2, 3, 4), bool), ValueError),
+    ],
+)
 def test_scaling_where_that_does_not_fit_is_refused(where, exception, scale):
-    with pytest.raises(exception, match=r"^(unit_rms|scale_to_rms): where must [^\n]+, got [^\n]+$"):
+    message = r"^(unit_rms|scale_to_rms): where must [^\n]+, got [^\n]+$"
+    with pytest.raises(exception, match=message):
         scale(np.ones((3, 4)), where=where)
 
 
@@ -586,7 +593,8 @@ def test_unit_rms_any_axis_of_any_layout_gives_bits_of_rows(dtype, axis):
     reduced = {int(a) % 3 for a in ((0, 1, 2) if axis is None else np.atleast_1d(axis).tolist())}
     order = [k for k in range(3) if k not in reduced] + sorted(reduced)
     rows = x.transpose(order).reshape(-1, math.prod(x.shape[k] for k in reduced))
-    expected = unit_rms(rows.copy()).reshape([x.shape[k] for k in order]).transpose(np.argsort(order))
+    expected = unit_rms(rows.copy()).reshape([x.shape[k] for k in order])
+    expected = expected.transpose(np.argsort(order))
     for layout in LAYOUTS.values():
         if layout is not LAYOUTS["repeated"]:
             assert_same_bits(unit_rms(layout(x), axis=axis), expected)
@@ -942,17 +950,17 @@ def test_unit_rms_complex_dtype_argument_names_the_result(dtype):
 @pytest.mark.parametrize(
     ("x", "dtype", "message"),
     [
-        (np.ones(3), "int16", "dtype must be a real floating dtype of at most 64 bits, got int16"),
-        (np.ones(3), "complex64", "dtype must be a real floating dtype of at most 64 bits, got complex64"),
-        (np.ones(3, "c8"), "float32", "dtype must be complex where x is, got float32"),
-        (np.ones(3), "no such", "dtype must be a real floating dtype, got 'no such'"),
-        (np.ones(3, "c8"), "bfloat16", "dtype must be complex where x is, got bfloat16"),
-        (np.ones(3, "c8"), "no such", "dtype must be complex where x is, got 'no such'"),
+        (np.ones(3), "int16", "be a real floating dtype of at most 64 bits, got int16"),
+        (np.ones(3), "complex64", "be a real floating dtype of at most 64 bits, got complex64"),
+        (np.ones(3), "no such", "be a real floating dtype, got 'no such'"),
+        (np.ones(3, "c8"), "float32", "be complex where x is, got float32"),
+        (np.ones(3, "c8"), "bfloat16", "be complex where x is, got bfloat16"),
+        (np.ones(3, "c8"), "no such", "be complex where x is, got 'no such'"),
     ],
 )  # fmt: skip
 def test_scaling_dtype_that_does_not_fit_is_refused(x, dtype, message, scale):
     name = "unit_rms" if scale is unit_rms else "scale_to_rms"
-    assert_refused(lambda: scale(x, dtype=dtype), TypeError, f"{name}: {message}")
+    assert_refused(lambda: scale(x, dtype=dtype), TypeError, f"{name}: dtype must {message}")
 
 
 @both_functions
@@ -967,7 +975,7 @@ def test_scaling_dtype_that_does_not_fit_is_refused(x, dtype, message, scale):
         ({"threads": 0}, ValueError, "threads must be None or an int >= 1, got 0"),
         ({"threads": 1.5}, TypeError, "threads must be None or an int >= 1, got 1.5"),
         ({"format": "float12"}, ValueError, "format must be None or one of .+, got 'float12'"),
-        ({"format": "bfloat16"}, TypeError, r"x must hold codes of 16 bits \(uint16\) .+, got float64"),
+        ({"format": "bfloat16"}, TypeError, "x must hold codes of 16 bits .+, got float64"),
     ],
 )  # fmt: skip
 def test_scaling_option_that_does_not_fit_is_refused(options, exception, requirement, scale):
