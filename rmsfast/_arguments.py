@@ -37,7 +37,9 @@ def source(function: str, argument: str, x: Any, format: str | None) -> Source:
     except (ValueError, TypeError) as error:
         if "inhomogeneous" in str(error):
             raise fail(function, argument, "be an array", "rows of different lengths") from None
-        raise TypeError(f"{function}: {argument} must be an array, got {type(x).__name__}") from None
+        raise TypeError(
+            f"{function}: {argument} must be an array, got {type(x).__name__}"
+        ) from None
     kind = _formats.kind_of(array.dtype, format)
     if kind is None:
         raise TypeError(dtype_message(function, argument, array.dtype, format))
@@ -84,7 +86,9 @@ def axes_of(function: str, axis: Any, ndim: int) -> tuple[int, ...]:
             k = index(a)
         except TypeError:
             actual = repr(axis)
-            raise TypeError(f"{function}: axis must be an int, a tuple of ints or None, got {actual}") from None
+            raise TypeError(
+                f"{function}: axis must be an int, a tuple of ints or None, got {actual}"
+            ) from None
         if not -ndim <= k < ndim:
             raise AxisError(f"{function}: axis must be in [-{ndim}, {ndim}), got {k}")
         found.append(k % ndim)
@@ -100,7 +104,9 @@ def hashable_axis(function: str, axis: Any) -> Any:
     try:
         return index(axis)
     except TypeError:
-        raise TypeError(f"{function}: axis must be an int, a tuple of ints or None, got {axis!r}") from None
+        raise TypeError(
+            f"{function}: axis must be an int, a tuple of ints or None, got {axis!r}"
+        ) from None
 
 
 def result_dtype(function: str, dtype: Any, default: str) -> np.dtype:
@@ -117,7 +123,9 @@ def result_dtype(function: str, dtype: Any, default: str) -> np.dtype:
     found = found.newbyteorder("=")
     if found.name in _formats.CODES or found in (np.float16, np.float32, np.float64):
         return found
-    raise TypeError(f"{function}: dtype must be a real floating dtype of at most 64 bits, got {found}")
+    raise TypeError(
+        f"{function}: dtype must be a real floating dtype of at most 64 bits, got {found}"
+    )
 
 
 def check_out(function: str, out: Any, shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -163,7 +171,9 @@ def common_shape(
     for k, (m, n) in enumerate(zip(left, right, strict=True)):
         if k in axes and m != n:
             requirement = "have equal lengths along the reduced axes"
-            raise ValueError(f"{function}: {names[0]} and {names[1]} must {requirement}, got {actual}")
+            raise ValueError(
+                f"{function}: {names[0]} and {names[1]} must {requirement}, got {actual}"
+            )
         if m != n and m not in (1, None) and n not in (1, None):
             raise ValueError(f"{function}: {names[0]} and {names[1]} must match, got {actual}")
         shape.append(n if m in (1, None) else m)
@@ -195,7 +205,9 @@ def kept(
         try:
             chosen = np.asarray(where)
         except ValueError:
-            raise fail(function, "where", "be a boolean array", "rows of different lengths") from None
+            raise fail(
+                function, "where", "be a boolean array", "rows of different lengths"
+            ) from None
         if chosen.dtype != np.bool_:
             raise TypeError(f"{function}: where must be boolean, got dtype {chosen.dtype}")
         chosen = broadcast(function, "where", chosen, shape)
@@ -241,32 +253,45 @@ def number(function: str, argument: str, given: Any) -> float:
     try:
         value = float(given)
     except (TypeError, ValueError):
-        raise TypeError(f"{function}: {argument} must be a number, got {type(given).__name__}") from None
+        raise TypeError(
+            f"{function}: {argument} must be a number, got {type(given).__name__}"
+        ) from None
     if not math.isfinite(value):
         raise fail(function, argument, "be finite", value)
     return value
 
 
 def gain(
-    function: str, given: Any, shape: tuple[int, ...], axes: tuple[int, ...]
+    function: str, given: Any, shape: tuple[int, ...], axes: tuple[int, ...], format: str | None
 ) -> tuple[np.ndarray, str] | None:
     """The gain: a number, or an array of the shape of the reduced axes."""
     if given is None:
         return None
     found = source(function, "gain", given, None)
+    if format is not None and found.array.dtype == _formats.CODES[format]:
+        raise TypeError(
+            f"{function}: gain must be an array of numbers, got {found.array.dtype} codes"
+        )
     if found.kind.startswith("complex"):
         raise TypeError(f"{function}: gain must be real, got dtype {found.array.dtype}")
     wanted = tuple(shape[k] for k in axes)
     if found.array.ndim and found.array.shape != wanted:
-        raise fail(function, "gain", f"be a number or have shape {wanted}", f"shape {found.array.shape}")
-    return found.array, found.kind
+        raise fail(
+            function, "gain", f"be a number or have shape {wanted}", f"shape {found.array.shape}"
+        )
+    array, kind = found.array, found.kind
+    if array.nbytes <= _formats.SMALL_BYTES:
+        (array,), (kind,) = _formats.cast([array], (kind,), ("float64",))
+    return array, kind
 
 
 def check_overlap(function: str, out: np.ndarray, x: np.ndarray) -> None:
     """Out may be x itself, element upon element, not a shifted view of it."""
     if not np.may_share_memory(out, x):
         return
-    same = out.ctypes.data == x.ctypes.data and out.strides == x.strides and out.itemsize == x.itemsize
+    same = (
+        out.ctypes.data == x.ctypes.data and out.strides == x.strides and out.itemsize == x.itemsize
+    )
     if same and out.shape == x.shape:
         return
     try:
@@ -288,7 +313,9 @@ def zero_rows(function: str, argument: str, flags: np.ndarray) -> ValueError:
 
 def check_format(function: str, format: Any) -> None:
     if format is not None and format not in _formats.CODES:
-        raise fail(function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format))
+        raise fail(
+            function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format)
+        )
 
 
 def check_flags(function: str, flags: np.ndarray, nan_policy: str) -> None:
@@ -298,11 +325,18 @@ def check_flags(function: str, flags: np.ndarray, nan_policy: str) -> None:
         raise fail(function, "weights", "be non-negative and finite", actual)
     if nan_policy == "raise" and (flags & 1).any():
         count = int(np.count_nonzero(flags & 1))
-        raise fail(function, "x", "hold no NaN under nan_policy='raise'", f"NaN in {count} of {flags.size} rows")
+        raise fail(
+            function,
+            "x",
+            "hold no NaN under nan_policy='raise'",
+            f"NaN in {count} of {flags.size} rows",
+        )
 
 
 def broadcast(function: str, argument: str, a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     try:
         return np.broadcast_to(a, shape)
     except ValueError:
-        raise fail(function, argument, f"be broadcastable to shape {shape}", f"shape {a.shape}") from None
+        raise fail(
+            function, argument, f"be broadcastable to shape {shape}", f"shape {a.shape}"
+        ) from None

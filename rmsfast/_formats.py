@@ -16,9 +16,8 @@ CODES = {
 NARROW = frozenset(CODES) | {"float32", "complex64"}
 SMALL_BYTES = 1 << 16  # arrays that are cheaper to convert than to compile for
 SMALL_INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16"})
-NUMPY = SMALL_INTEGERS | {
-    "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "complex64", "complex128",
-}  # fmt: skip
+INTEGERS = SMALL_INTEGERS | {"int32", "uint32", "int64", "uint64"}
+NUMPY = INTEGERS | {"float16", "float32", "float64", "complex64", "complex128"}
 
 
 @lru_cache(maxsize=256)
@@ -29,7 +28,11 @@ def kind_of(dtype: np.dtype, format: str | None) -> str | None:
         fits = dtype.kind in "uV" and dtype.itemsize == codes.itemsize and dtype.names is None
         return format if fits or dtype.name == format else None
     # One name a platform: int64 is both `long` and `long long`, and each prints as itself.
-    name = dtype.name if dtype.kind not in "iu" else f"{'u' * (dtype.kind == 'u')}int{8 * dtype.itemsize}"
+    name = (
+        dtype.name
+        if dtype.kind not in "iu"
+        else f"{'u' * (dtype.kind == 'u')}int{8 * dtype.itemsize}"
+    )
     if name in NUMPY:
         return name
     return name if name in CODES and dtype.itemsize == CODES[name].itemsize else None
@@ -83,7 +86,9 @@ def decoded(array: np.ndarray, kind: str) -> np.ndarray:
     if kind == "float16":
         return codes.view(np.float16)
     half = ((codes & 0x80).astype(np.uint16) << 8) | ((codes & 0x7F).astype(np.uint16) << 7)
-    values = half.view(np.float16).astype(np.float32) * np.float32(256)  # exponent bias 7 read as 15
+    values = half.view(np.float16).astype(np.float32) * np.float32(
+        256
+    )  # exponent bias 7 read as 15
     return np.where((codes & 0x7F) == 0x7F, np.float32(np.nan), values)
 
 

@@ -31,7 +31,9 @@ class Inputs:
         names = ("x", "x_hat")[: len(given)]
         _arguments.check_format(function, format)
         given = _arguments.weak_numbers(given)
-        sources = [_arguments.source(function, n, a, format) for n, a in zip(names, given, strict=True)]
+        sources = [
+            _arguments.source(function, n, a, format) for n, a in zip(names, given, strict=True)
+        ]
         _arguments.check_choice(function, "nan_policy", nan_policy, _arguments.NAN_POLICIES)
         _arguments.check_threads(function, threads)
         self.threads = threads
@@ -44,7 +46,9 @@ class Inputs:
         default = _formats.result_kind(self.kinds)
         if len({k.startswith("complex") for k in self.kinds}) > 1:  # real beside complex
             single = _formats.NARROW.issuperset(self.kinds)
-            arrays, self.kinds = _formats.cast(arrays, self.kinds, ("complex64" if single else "complex128",) * 2)
+            arrays, self.kinds = _formats.cast(
+                arrays, self.kinds, ("complex64" if single else "complex128",) * 2
+            )
         elif sum(a.nbytes for a in arrays) <= _formats.SMALL_BYTES:
             arrays, self.kinds = _formats.cast(arrays, self.kinds, _formats.common(self.kinds))
         self.arrays = [np.broadcast_to(a, self.shape) for a in arrays]
@@ -54,8 +58,10 @@ class Inputs:
         self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
         self.result_shape = self.rows_shape
         if keepdims:
-            self.result_shape = () if self.scalar else tuple(
-                1 if k in self.axes else n for k, n in enumerate(self.shape)
+            self.result_shape = (
+                ()
+                if self.scalar
+                else tuple(1 if k in self.axes else n for k, n in enumerate(self.shape))
             )
         self.out = out
         if out is not None:
@@ -63,7 +69,9 @@ class Inputs:
             for s in sources:
                 _arguments.check_overlap(function, out, s.array)
         if any(self.shape[k] == 0 for k in self.axes) and 0 not in self.rows_shape:
-            raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {shapes[0]}")
+            raise _arguments.fail(
+                function, "x", "have a coordinate along axis", f"shape {shapes[0]}"
+            )
 
     def operands(self) -> list[Operand]:
         pairs = [*zip(self.arrays, self.kinds, strict=True), None][:2]

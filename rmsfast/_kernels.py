@@ -18,12 +18,13 @@ import numpy as np
 from numba import config, njit, prange
 
 from rmsfast._lanes import (
-
+    DEPTH,
     accumulate,
     accumulate_columns,
     address,
     addresses,
     advance,
+    aligned,
     clear_columns,
     columns_tuple,
     fetch,
@@ -42,7 +43,6 @@ from rmsfast._vectors import LANES, SCRATCH, WIDTH
 
 LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the range of float64
 UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
-AHEAD_ROWS = 8  # coordinates of a column: on their way while this one is summed
 ALL = -1 ^ (0b11111 << 9)  # all arrays out of place, no bytes swapped
 UP_EXPONENT, DOWN_EXPONENT = 1800, -1200
 
@@ -156,11 +156,14 @@ def root(p, single):
     """sqrt(sum / weight) of a partial."""
     if p[2] != 0.0 or p[5] != 0.0:
         return rounded(*root_pair(p))
-    if single:  # the float32 nearest to this is what is asked for
-        return math.sqrt(p[0] / p[3])
-    q, low = divide_pairs(p[0], p[1], p[3], p[4])
-    h, low = root_of_pair(q, low)
-    return h + low
+    r = math.sqrt(p[0] / p[3])
+    if single or not 0.0 < r < np.inf:  # the float32 nearest to r is what is asked for
+        return r
+    # One Newton step: the residual sum - weight * r**2 is exact to a pair's last bit.
+    t, t_low = two_product(r, r)
+    u, u_low = two_product(p[3], t)
+    residual = (((p[0] - u) - u_low) + (p[1] - p[3] * t_low)) - p[4] * t
+    return r + residual * r * (0.5 / p[0])
 
 
 @hot
@@ -290,7 +293,9 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
                     down = max(both - top, -2000)
                     s, lost = two_sum(s, math.ldexp(q, down))
                     c += math.ldexp(more + weight * low, down) + lost
-                    w, lost = two_sum(w, math.ldexp(weight, max(weight_exponent - weight_top, -2000)))
+                    w, lost = two_sum(
+                        w, math.ldexp(weight, max(weight_exponent - weight_top, -2000))
+                    )
                     wc += lost
     if special != 0.0:
         s, c = special, 0.0
@@ -343,9 +348,7 @@ def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
     else:
         p = sum_awkward(arrays, how, g, outer, awkward | ALL, bases, start, count, None)
     apart = awkward | ALL if awkward else 0
-    return checked(
-        arrays, how, wide, arrays[4], how[2], g, outer, apart, bases, start, count, p
-    )
+    return checked(arrays, how, wide, arrays[4], how[2], g, outer, apart, bases, start, count, p)
 
 
 @serial
@@ -371,7 +374,9 @@ def row_roots_parallel(arrays, how, wide, g, outer, awkward, length, out, flags,
 
 
 @serial
-def row_partials(arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end):
+def row_partials(
+    arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end
+):
     """partials[unit] = the partial of block first + unit % blocks of row `base` + unit // blocks."""
     for unit in range(begin, end):
         row = unit // blocks
@@ -389,29 +394,50 @@ def row_partials_parallel(
     for k in prange((end - begin + share - 1) // share):
         a = begin + k * share
         b = min(a + share, end)
-        row_partials(arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, a, b)
+        row_partials(
+            arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, a, b
+        )
 
 
 # ------------------------------------------------------------------------ column sums
 
 
 @inner
-def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, state, tile):
+def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, tile):
     """Add coordinates start to stop of neighbouring rows to the lanes of a tile."""
     memory = scratch_space(0)
-    lanes = address(state, 0)
     end, last = g.shape[1], outer - 1
     strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
-    ahead = AHEAD_ROWS * g[1, end - 1]
-    for j in range(start, stop):
+    ahead = DEPTH * LANES * g[1, end - 1]
+    first = start
+    if ragged == 0 and end == outer + 1:
+        # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
+        first = stop - (stop - start) % (DEPTH * LANES)
+        steps = (
+            LANES * g[1, outer],
+            LANES * g[2, outer],
+            LANES * g[3, outer],
+            LANES * g[4, outer],
+            LANES * g[5, outer],
+        )
+        for j in range(start, first, DEPTH * LANES):
+            for lane in range(LANES):
+                pointers = addresses(arrays, add(bases, offsets(g, outer, end, j + lane)), 0)
+                at = advance(lanes, lane * tile * 8)
+                accumulate_columns(
+                    at, LANES * tile * 8, arrays, how, pointers, steps, ahead, columns
+                )
+    for j in range(first, stop):
         places = add(bases, offsets(g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
-        lane = advance(lanes, (j % LANES) * tile * 8)
-        accumulate_columns(lane, LANES * tile * 8, arrays, how, pointers, None, ahead, columns)
+        at = advance(lanes, (j % LANES) * tile * 8)
+        accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, ahead, columns)
 
 
 @serial
-def column_partials(arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end):
+def column_partials(
+    arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end
+):
     """partials[(row - row0) * blocks + k] = the partial of block first + k of a row.
 
     A unit is one block of a tile: `tile` rows that are neighbours in memory, read one
@@ -420,7 +446,7 @@ def column_partials(arrays, how, wide, g, outer, ragged, length, base, first, bl
     columns = g[0, outer - 1]
     tiles = (columns + tile - 1) // tile
     row0 = base // tiles * columns + base % tiles * tile
-    state = np.empty(state_size(arrays, how) * LANES * tile)
+    memory = np.empty(state_size(arrays, how) * LANES * tile + WIDTH)
     fields = np.empty((EXTENT_FIELDS, WIDTH))
     for unit in range(begin, end):
         block, above = unit % blocks, base + unit // blocks
@@ -429,28 +455,60 @@ def column_partials(arrays, how, wide, g, outer, ragged, length, base, first, bl
         stop = min(length, start + BLOCK)
         row = prefix * columns + t * tile
         n = min(tile, columns - t * tile)
-        clear_columns(address(state, 0), LANES * tile, arrays, how)
-        sum_tile(arrays, how, g, outer, ragged, offsets(g, 0, outer, row), start, stop, n, state, tile)
+        state = aligned(memory)  # here, so that the memory is kept while the loop runs
+        clear_columns(state, LANES * tile, arrays, how)
+        sum_tile(
+            arrays, how, g, outer, ragged, offsets(g, 0, outer, row), start, stop, n, state, tile
+        )
         for c in range(0, n, WIDTH):
-            lanes = address(state, c * 8)
-            reduce_columns(lanes, LANES * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0))
+            lanes = advance(state, c * 8)
+            reduce_columns(
+                lanes, LANES * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0)
+            )
             for i in range(min(WIDTH, n - c)):
                 p = columns_tuple(address(fields, 0), i)
                 bases = offsets(g, 0, outer, row + c + i)
                 p = checked(
-                    arrays, how, wide, arrays[4], how[2], g, outer, ragged | ALL, bases, start, stop - start, p
+                    arrays,
+                    how,
+                    wide,
+                    arrays[4],
+                    how[2],
+                    g,
+                    outer,
+                    ragged | ALL,
+                    bases,
+                    start,
+                    stop - start,
+                    p,
                 )
                 store(partials, (row + c + i - row0) * blocks + block, p)
 
 
 @parallel
 def column_partials_parallel(
-    arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end, share
+    arrays,
+    how,
+    wide,
+    g,
+    outer,
+    ragged,
+    length,
+    base,
+    first,
+    blocks,
+    tile,
+    partials,
+    begin,
+    end,
+    share,
 ):
     for k in prange((end - begin + share - 1) // share):
         a = begin + k * share
         b = min(a + share, end)
-        column_partials(arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, a, b)
+        column_partials(
+            arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, a, b
+        )
 
 
 # ------------------------------------------------------------------------------ finish
@@ -537,7 +595,9 @@ def ratios(errors, sizes, kind, numbers, out, flags, begin, end):
     for row in range(begin, end):
         p = load(errors, row)
         h, low, e = root_pair(p)
-        size, size_low, size_e = size_pair(extent_of(sizes, row), kind, numbers[row, 0], numbers[row, 1])
+        size, size_low, size_e = size_pair(
+            extent_of(sizes, row), kind, numbers[row, 0], numbers[row, 1]
+        )
         q, low = divide_pairs(h, low, size, size_low)
         out[row] = rounded(q, low, e - size_e)
         flags[row] = (p[6] > 0.0) + 2 * (p[7] > 0.0) + 4 * (size == 0.0)

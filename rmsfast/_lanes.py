@@ -14,7 +14,8 @@ from numba.extending import intrinsic
 
 from rmsfast._partial import EXTENT_FIELDS
 from rmsfast._vectors import (
-    AHEAD,
+    AHEAD_FAR,
+    AHEAD_NEAR,
     BYTES,
     COMPLEX,
     EXACT,
@@ -32,8 +33,6 @@ from rmsfast._vectors import (
     component_of,
     kind_of,
 )
-
-
 
 
 INF = float("inf")
@@ -164,21 +163,26 @@ class Sum:
         return new
 
     def add_exact(self, em, new, v, e, w):
+        """Add w * (v + e)**2 to the pairs of sums (e**2 is below their last bit)."""
         b = em.b
-        if self.y is None and bits_of(self.kind(self.x)) <= 32 and "int32" not in self.kind(self.x):
-            p, low = b.fmul(v, v), None  # at most 24 bits each: exact
-        else:
-            p, low = em.two_product(v, v)
-        if e is not None:
-            twice = b.fmul(b.fadd(v, v), e)
-            low = twice if low is None else b.fadd(low, twice)
-        if w is not None:
-            p, error = em.two_product(w, p)
-            low = error if low is None else b.fadd(error, b.fmul(w, low))
-            new["weight"], lost = em.two_sum(new["weight"], w)
-            new["weight_low"] = b.fadd(new["weight_low"], lost)
+        if w is None:
+            # As two_sum of the sum and v * v, whose rounding error one fma takes along.
+            s, p = new["sum"], b.fmul(v, v)
+            t = b.fadd(s, p)
+            z = b.fsub(t, s)
+            low = em.square_minus(v, p, z)
+            low = b.fadd(low, b.fsub(s, b.fsub(t, z)))
+            low = low if e is None else b.fadd(low, b.fmul(b.fadd(v, v), e))
+            new["sum"], new["sum_low"] = t, b.fadd(new["sum_low"], low)
+            return
+        p, low = em.two_product(v, v)
+        low = low if e is None else b.fadd(low, b.fmul(b.fadd(v, v), e))
+        p, error = em.two_product(w, p)
+        low = b.fadd(error, b.fmul(w, low))
+        new["weight"], lost = em.two_sum(new["weight"], w)
+        new["weight_low"] = b.fadd(new["weight_low"], lost)
         new["sum"], lost = em.two_sum(new["sum"], p)
-        new["sum_low"] = b.fadd(new["sum_low"], lost if low is None else b.fadd(low, lost))
+        new["sum_low"] = b.fadd(new["sum_low"], b.fadd(low, lost))
 
     def add_extent(self, em, new, v, e, w, keep):
         b = em.b
@@ -212,11 +216,12 @@ class Sum:
             return (b.fadd(p[0], q[0]),)
 
         def as_field(name):
-            (top,) = add_tree([(v,) for v in parts[name]], plain)
             if name + "_low" not in parts:
+                (top,) = add_tree([(v,) for v in parts[name]], plain)
                 return top, em.like(top, 0.0)
             pairs = list(zip(parts[name], parts[name + "_low"], strict=True))
-            high, low = em.fast_two_sum(*add_tree(pairs, em.add_compensated))
+            top, lost = add_tree(pairs, em.add_compensated)
+            high, low = em.fast_two_sum(top, lost)
             # Of an infinite sum the plain addition tells Inf from NaN; pairs do not.
             finite = b.fcmp_ordered("<", self.size(em, top), em.like(top, INF))
             return b.select(finite, high, top), b.select(finite, low, em.like(top, 0.0))
@@ -285,6 +290,19 @@ def scratch_space(typingctx, unused):
 
     def codegen(context, builder, signature, args):
         return stack(builder, ir.ArrayType(I8, 6 * 8 * SCRATCH))
+
+    return signature, codegen
+
+
+@intrinsic
+def aligned(typingctx, array):
+    """Pointer to the first whole cache line of an array of float64."""
+    signature = types.voidptr(array)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        past = builder.and_(builder.neg(builder.ptrtoint(data, I64)), I64(63))
+        return builder.gep(builder.bitcast(data, BYTES), [past])
 
     return signature, codegen
 
@@ -362,10 +380,7 @@ def bit(builder, word, k):
 
 def offsets_of(builder, arrays, index):
     """Byte offset of element `index` in each array that is there."""
-    return [
-        None if absent(a) else builder.mul(index, I64(component_bytes(a)))
-        for a in arrays
-    ]
+    return [None if absent(a) else builder.mul(index, I64(component_bytes(a))) for a in arrays]
 
 
 def load_all(em, total, pointers, index, valid):
@@ -383,8 +398,13 @@ def scale_factors(em, scale, value):
     return [em.splat(part) for part in cgutils.unpack_tuple(em.b, value)]
 
 
-def prefetch(em, pointer, offset):
-    em.call("llvm.prefetch.p0", ir.VoidType(), em.b.gep(pointer, [offset]), I32(0), I32(3), I32(1))
+DEPTH = 4  # coordinates of a lane that are added at once where rows are columns in memory
+NEAR, FAR = 3, 2  # caches that a line is fetched into: of level 1, of level 2
+
+
+def prefetch(em, pointer, offset, level):
+    place = em.b.gep(pointer, [offset])
+    em.call("llvm.prefetch.p0", ir.VoidType(), place, I32(0), I32(level), I32(1))
 
 
 def valid_lanes(em, remaining):
@@ -396,9 +416,7 @@ def valid_lanes(em, remaining):
 @intrinsic
 def accumulate(typingctx, state, arrays, how, pointers, scale, count):
     """Add a run of `count` elements of one row, starting in lane 0, to a state."""
-    signature = types.void(
-        types.voidptr, arrays, how, pointers, scale, types.intp
-    )
+    signature = types.void(types.voidptr, arrays, how, pointers, scale, types.intp)
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
@@ -424,10 +442,13 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
         whole = builder.lshr(count, I64(LANES.bit_length() - 1))
         with cgutils.for_range(builder, whole) as loop:
             start = builder.mul(loop.index, I64(LANES))
-            for array, p, o in zip(total.arrays, pointers, offsets_of(builder, total.arrays, start), strict=True):
+            for array, p, o in zip(
+                total.arrays, pointers, offsets_of(builder, total.arrays, start), strict=True
+            ):
                 if o is not None:
                     for line in range(0, LANES * component_bytes(array), 64):
-                        prefetch(em, p, builder.add(o, I64(AHEAD + line)))
+                        prefetch(em, p, builder.add(o, I64(AHEAD_FAR + line)), FAR)
+                        prefetch(em, p, builder.add(o, I64(AHEAD_NEAR + line)), NEAR)
             for u in range(vectors):
                 add(start, u, None)
         rest = builder.and_(count, I64(LANES - 1))
@@ -488,7 +509,9 @@ def reduce_lanes(typingctx, state, arrays, how, count):
         state = builder.bitcast(args[0], em.vector(F64).as_pointer())
         parts = {}
         for k, name in enumerate(total.components):
-            parts[name] = [builder.load(builder.gep(state, [I64(k * vectors + u)])) for u in range(vectors)]
+            parts[name] = [
+                builder.load(builder.gep(state, [I64(k * vectors + u)])) for u in range(vectors)
+            ]
             for v in parts[name]:
                 v.align = 8
         fields = total.total(em, parts, em.lanes_tree)
@@ -544,46 +567,54 @@ def columns_tuple(typingctx, fields, column):
 
 
 @intrinsic
-def accumulate_columns(
-    typingctx, state, component, arrays, how, pointers, scale, ahead, count
-):
+def accumulate_columns(typingctx, state, component, arrays, how, pointers, steps, ahead, count):
     """Add one coordinate of `count` neighbouring rows to one lane of the state of a tile.
 
-    component: bytes from one component of the state to the next; ahead: bytes from here
-    to the coordinate of x that will be added some calls later.
+    steps: None, or DEPTH coordinates are added, bytes from one to the next for each array.
+    component: bytes from one component of the state to the next; ahead: bytes from here to
+    the coordinates of x that come some calls later.
     """
     signature = types.void(
-        types.voidptr, types.intp, arrays, how, pointers, scale,
-        types.intp, types.intp,
-    )  # fmt: skip
+        types.voidptr, types.intp, arrays, how, pointers, steps, types.intp, types.intp
+    )
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
         total = Sum(*signature.args[2:4])
-        pointers = cgutils.unpack_tuple(builder, args[4])
-        scale = scale_factors(em, signature.args[5], args[5])
+        runs = [cgutils.unpack_tuple(builder, args[4])]
+        if not absent(signature.args[5]):
+            steps = cgutils.unpack_tuple(builder, args[5])
+            for _ in range(DEPTH - 1):
+                runs.append([builder.gep(p, [s]) for p, s in zip(runs[-1], steps, strict=True)])
         ahead, count = args[6], args[7]
+        size = component_bytes(total.x)
 
         def add(index, valid):
-            cells = {}
+            sums, cells = {}, {}
             for k, name in enumerate(total.components):
                 offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(index, I64(8)))
                 p = builder.gep(args[0], [offset])
                 cells[name] = builder.bitcast(p, em.vector(F64).as_pointer())
-            sums = {}
-            for name, cell in cells.items():
-                sums[name] = builder.load(cell)
+                sums[name] = builder.load(cells[name])
                 sums[name].align = 8
-            values = load_all(em, total, pointers, index, valid)
-            for name, v in total.step(em, sums, values, valid, scale).items():
-                builder.store(v, cells[name]).align = 8
+            for pointers in runs:
+                values = load_all(em, total, pointers, index, valid)
+                sums = total.step(em, sums, values, valid, None)
+            for name, cell in cells.items():
+                builder.store(sums[name], cell).align = 8
 
-        whole = builder.lshr(count, I64(WIDTH.bit_length() - 1))
-        size = component_bytes(total.x)
+        step = max(WIDTH, 64 // size)  # columns of a cache line
+        whole = builder.udiv(count, I64(step))
         with cgutils.for_range(builder, whole) as loop:
-            index = builder.mul(loop.index, I64(WIDTH))
-            prefetch(em, pointers[0], builder.add(ahead, builder.mul(index, I64(size))))
-            add(index, None)
+            index = builder.mul(loop.index, I64(step))
+            for pointers in runs:
+                prefetch(em, pointers[0], builder.add(ahead, builder.mul(index, I64(size))), FAR)
+            for k in range(0, step, WIDTH):
+                add(builder.add(index, I64(k)), None)
+        done = builder.mul(whole, I64(step))
+        more = builder.lshr(builder.sub(count, done), I64(WIDTH.bit_length() - 1))
+        with cgutils.for_range(builder, more) as loop:
+            add(builder.add(done, builder.mul(loop.index, I64(WIDTH))), None)
         rest = builder.and_(count, I64(WIDTH - 1))
         with builder.if_then(builder.icmp_signed(">", rest, I64(0)), likely=False):
             add(builder.sub(count, rest), valid_lanes(em, rest))

@@ -10,6 +10,7 @@ of the arguments, or, told not to, still do so for whoever calls while another t
 compiles.
 """
 
+import logging  # noqa: F401 (see _before_fork)
 import math
 import os
 import sys
@@ -121,6 +122,8 @@ _held_for_fork: list[Any] = []
 
 
 def _before_fork() -> None:
+    # Compiling takes the lock of `logging`, which that module too takes before a fork. What
+    # was registered last is called first, so `logging` was imported above.
     for lock in _fork_locks():
         lock.acquire()
         _held_for_fork.append(lock)

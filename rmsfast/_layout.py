@@ -8,8 +8,9 @@ import numpy as np
 
 from rmsfast import _formats
 
-VALUES = (0, 1, 2, 5)  # operands that are complex with x: x, y, partner, the result
-TILE = 256  # neighbouring rows that are read together where they are columns in memory
+# Neighbouring rows that are read together where they are columns in memory: many, so that
+# memory is read in order, fewer where there would be too few tiles for all threads.
+TILE, LEAST_TILE = 1024, 128
 
 Strides = tuple[int, ...]
 
@@ -35,7 +36,7 @@ def plan(
     strides: tuple[Strides | None, ...],
     sizes: tuple[int, ...],
     swapped: tuple[bool, ...],
-    is_complex: bool,
+    is_complex: tuple[bool, ...],
     order: tuple[int, ...] | None = None,
 ) -> Plan:
     """Plan for arrays of a common shape; strides None: no array; sizes: bytes of a number."""
@@ -45,8 +46,8 @@ def plan(
         order = tuple(sorted(rows_axes, key=lambda k: -abs(steps[0][k])))
     outer = merged([(shape[k], *(s[k] for s in steps)) for k in order])
     inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
-    if is_complex:  # the two real numbers of a value are two coordinates
-        halves = (sizes[k] if k in VALUES and strides[k] else 0 for k in range(len(strides)))
+    if is_complex[0]:  # the two real numbers of a value are two coordinates
+        halves = (sizes[k] if is_complex[k] else 0 for k in range(len(strides)))
         inner.append((2, *halves))
     inner = merged(inner)
     g = np.array(outer + inner, np.int64).reshape(-1, len(steps) + 1).T.copy()
@@ -60,7 +61,7 @@ def plan(
         apart_rows = not outer or outer[-1][k + 1] != sizes[k]
         awkward |= both | (apart or swapped[k]) << (k + 1)
         ragged |= both | (apart_rows or swapped[k]) << (k + 1)
-    columns = bool(awkward & 2) and not ragged & 2 and outer[-1][0] >= 4 and not is_complex
+    columns = bool(awkward & 2) and not ragged & 2 and outer[-1][0] >= 4 and not is_complex[0]
     length = math.prod(axis[0] for axis in inner)
     rows = math.prod(axis[0] for axis in outer)
     lengths = tuple(shape[k] for k in order)
@@ -97,15 +98,15 @@ def walk(
     order: tuple[int, ...] | None = None,
 ) -> Walk:
     """A walk over x, y, partner, where, weights (None: absent), none of them empty."""
-    is_complex = operands[0] is not None and operands[0][1].startswith("complex")
+    is_complex = tuple(o is not None and o[1].startswith("complex") for o in operands)
     strides = tuple(o and o[0].strides for o in operands)
-    sizes = tuple(
-        o[0].itemsize >> o[1].startswith("complex") if o else 1 for o in operands
-    )
+    sizes = tuple(o[0].itemsize >> o[1].startswith("complex") if o else 1 for o in operands)
     swapped = tuple(bool(o and not o[0].dtype.isnative) for o in operands)
     return Walk(
         tuple(o and kernel_view(*o) for o in operands),
-        True if operands[4] or {"float64", "complex128"} & {o[1] for o in operands[:2] if o} else None,
+        True
+        if operands[4] or {"float64", "complex128"} & {o[1] for o in operands[:2] if o}
+        else None,
         plan(shape, axes, strides, sizes, swapped, is_complex, order),
     )
 

@@ -9,7 +9,14 @@ from rmsfast import _launch, _layout, _sums
 from rmsfast._inputs import Inputs
 
 # What each reference divides by; the first two are roots of sums of squares themselves.
-REFERENCES = {"x": "SQUARES", "x_hat": "SQUARES", "mean": "MEAN", "range": "RANGE", "std": "DEVIATION", "max": "MAX"}
+REFERENCES = {
+    "x": "SQUARES",
+    "x_hat": "SQUARES",
+    "mean": "MEAN",
+    "range": "RANGE",
+    "std": "DEVIATION",
+    "max": "MAX",
+}
 
 
 def ratios(
@@ -42,7 +49,9 @@ def ratios(
         own_walk = _layout.walk(inputs.shape, inputs.axes, own, plan.order)
         walks.append(own_walk)
         own_exact = how[1] if reference != "std" else True
-        hows.append((omit, own_exact, None) if kind in (kernels.SQUARES, kernels.DEVIATION) else extent)
+        hows.append(
+            (omit, own_exact, None) if kind in (kernels.SQUARES, kernels.DEVIATION) else extent
+        )
     for piece in _sums.pieces(walks):
         part = slice(piece.first_row, piece.first_row + piece.rows)
         sums = _sums.partials(walks, hows, piece, inputs.threads)

@@ -11,6 +11,8 @@ import numpy as np
 from numba import prange
 
 from rmsfast._kernels import (
+    HIGH,
+    add_pairs,
     add_scaled,
     divide_pairs,
     fold,
@@ -34,16 +36,25 @@ SAFE = 900  # binary exponents of factors that leave room for any x, and for the
 
 
 @inner
+def add_eps(h, low, e, eps):
+    """A pair with an exponent, and eps; a small row keeps its exponent while eps fits there."""
+    if 0.0 < e < 2000.0 and math.ldexp(eps, int(e)) < HIGH:
+        h, low = add_pairs(h, low, math.ldexp(eps, int(e)), 0.0)
+        return h, low, e
+    return add_scaled(h, low, e, eps, 0.0, 0.0)
+
+
+@inner
 def size_of(p, mode, eps):
     """The size that a row is divided by, as a pair with an exponent."""
     if mode == INSIDE and eps > 0.0:
         q, low = divide_pairs(p[0], p[1], p[3], p[4])
-        q, low, e = add_scaled(q, low, p[2] - p[5], eps, 0.0, 0.0)
+        q, low, e = add_eps(q, low, p[2] - p[5], eps)
         return root_pair((q, low, e, 1.0, 0.0, 0.0, 0.0, 0.0))
     h, low, e = root_pair(p)
     if mode == OUTSIDE:
-        return add_scaled(h, low, e, eps, 0.0, 0.0)
-    if mode == MAX and math.ldexp(h, int(-e)) < eps:
+        return add_eps(h, low, e, eps)
+    if mode == MAX and h < math.ldexp(eps, int(e)):
         return eps, 0.0, 0.0
     return h, low, e
 
@@ -157,9 +168,7 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
 
 
 @serial
-def scale_elements(
-    writes, single, cast, result, g, apart, step, offset, streaming, begin, end
-):
+def scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, begin, end):
     """result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
     memory = scratch_space(0)
     last = g.shape[1] - 1
@@ -180,7 +189,11 @@ def scale_elements(
         scattered = (apart >> 6) & 1
         target = advance(memory, 5 * 8 * SCRATCH) if scattered else address(result, place)
         if own:
-            h, low, s = number_at(writes[2], places[2]), number_at(writes[3], places[3]), number_at(writes[4], places[4])
+            h, low, s = (
+                number_at(writes[2], places[2]),
+                number_at(writes[3], places[3]),
+                number_at(writes[4], places[4]),
+            )
             before, after = parted(s)
             factor = (h, low, before, after)
             pointers = fetch(single, places, strides, apart, n, memory, 0)

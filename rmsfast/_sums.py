@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmsfast import _formats, _launch, _partial
-from rmsfast._layout import TILE, Plan, Walk
+from rmsfast._layout import LEAST_TILE, TILE, Plan, Walk
 from rmsfast._partial import BLOCK
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
@@ -26,12 +26,24 @@ def element_bytes(walk: Walk) -> int:
     return sum(a.itemsize for a in walk.arrays if a is not None)
 
 
-def roots(walk: Walk, how: How, out: np.ndarray, flags: np.ndarray | None, threads: int | None) -> None:
+def roots(
+    walk: Walk, how: How, out: np.ndarray, flags: np.ndarray | None, threads: int | None
+) -> None:
     """out[row] = sqrt(sum / weight), in the order of walking."""
     plan = walk.plan
     many = plan.rows >= 4 * _launch.threads_for(threads)
     if not plan.columns and (many or plan.length <= 2 * BLOCK):
-        args = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.awkward, plan.length, out, flags)
+        args = (
+            walk.arrays,
+            how,
+            walk.wide,
+            plan.g,
+            plan.outer,
+            plan.awkward,
+            plan.length,
+            out,
+            flags,
+        )
         _launch.launch("row_roots", args, plan.rows, plan.length * element_bytes(walk), threads)
         return
     for piece in pieces([walk]):
@@ -58,7 +70,11 @@ def group_rows(plan: Plan) -> tuple[int, int]:
     if not plan.columns:
         return 1, 1
     columns = int(plan.g[0, plan.outer - 1])
-    return min(TILE, -(-columns // 8) * 8), columns
+    tile, blocks = TILE, -(-plan.length // BLOCK)
+    others = plan.rows // columns * blocks
+    while tile > LEAST_TILE and others * -(-columns // tile) < 2 * _launch.threads_for(None):
+        tile //= 2
+    return min(tile, -(-columns // 8) * 8), columns
 
 
 def everything(plan: Plan) -> Piece:

@@ -20,7 +20,8 @@ from numba.extending import intrinsic
 LANES = 16
 WIDTH = 8  # lanes of one vector: one AVX-512 register, two AVX2, four SSE2 or NEON
 SCRATCH = 1024  # elements copied at a time where a row does not lie side by side
-AHEAD = 2048  # bytes: the next rows are on their way while this one is summed
+# Bytes: the next rows are on their way to the level 2 and 1 caches while one is summed.
+AHEAD_FAR, AHEAD_NEAR = 12288, 1024
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
@@ -45,7 +46,9 @@ STORED = {
 def kind_of(array):
     """Name of the storage format of an array type; records of one field name theirs."""
     dtype = array.dtype
-    return dtype.fields and next(iter(dtype.fields)) if isinstance(dtype, types.Record) else str(dtype)
+    return (
+        dtype.fields and next(iter(dtype.fields)) if isinstance(dtype, types.Record) else str(dtype)
+    )
 
 
 def component_of(array):
@@ -125,6 +128,12 @@ class Emitter:
         error = self.b.fadd(error, self.b.fmul(ah, bl))
         error = self.b.fadd(error, self.b.fmul(al, bh))
         return p, self.b.fadd(error, self.b.fmul(al, bl))
+
+    def square_minus(self, a, p, z):
+        """A * a - z, rounded once, where p = fl(a * a) and p - z is exact."""
+        if self.fused:
+            return self.fma(a, a, self.b.fneg(z))
+        return self.b.fadd(self.b.fsub(p, z), self.two_product(a, a)[1])
 
     def split(self, a):
         """Two halves of 26 bits of a (Dekker)."""

@@ -80,10 +80,24 @@ def rms(
             x = x if wider is None else x.astype(wider)
             first = x[0] if x.ndim == 2 else x[(0,) * (x.ndim - 1)]
             arrays = (first, None, None, None, None)
-            args = (arrays, how, wide, plan.g, plan.outer, 0, plan.length, result, None, 0, plan.rows)
+            args = (
+                arrays,
+                how,
+                wide,
+                plan.g,
+                plan.outer,
+                0,
+                plan.length,
+                result,
+                None,
+                0,
+                plan.rows,
+            )
             _launch.call(_launch.kernels().row_roots, args, x.dtype)
             return result.reshape(plan.shape) if plan.shape else result[0]
-    inputs = Inputs("rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads)
+    inputs = Inputs(
+        "rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
+    )
     if _launch.kernels() is None:
         return inputs.by_reference()
     return inputs.result(*_roots(inputs))
@@ -215,7 +229,17 @@ def relative_rmse(
     function = "relative_rmse"
     _arguments.check_choice(function, "zero", zero, ("raise", "ieee", "nan"))
     inputs = Inputs(
-        function, (x, x_hat), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
+        function,
+        (x, x_hat),
+        axis,
+        keepdims,
+        where,
+        weights,
+        nan_policy,
+        dtype,
+        out,
+        format,
+        threads,
     )
     inputs.options |= {"reference": reference, "zero": zero}
     is_complex = any(kind.startswith("complex") for kind in inputs.kinds)
@@ -223,9 +247,13 @@ def relative_rmse(
     if isinstance(reference, str):
         _arguments.check_choice(function, "reference", reference, tuple(_ratios.REFERENCES))
         if is_complex and reference == "range":
-            raise TypeError(f"{function}: x must be real for reference='range', got a complex dtype")
+            raise TypeError(
+                f"{function}: x must be real for reference='range', got a complex dtype"
+            )
     else:
-        numbers = _arguments.sizes(function, reference, inputs.result_shape).reshape(inputs.rows_shape)
+        numbers = _arguments.sizes(function, reference, inputs.result_shape).reshape(
+            inputs.rows_shape
+        )
     if _launch.kernels() is None or (is_complex and reference in ("mean", "std", "max")):
         return inputs.by_reference()
     ratios, flags = _ratios.ratios(inputs, reference, numbers)
@@ -252,7 +280,8 @@ def _small(
     axes, size = (axis % len(shape),), dtype.itemsize
     is_complex = kind.startswith("complex")
     halves = (size >> is_complex,) * 5
-    plan = _layout.plan(shape, axes, (strides, None, None, None, None), halves, (False,) * 5, is_complex)
+    sides = (strides, None, None, None, None)
+    plan = _layout.plan(shape, axes, sides, halves, (False,) * 5, (is_complex,) * 5)
     if plan.awkward or plan.order != tuple(sorted(plan.order)):
         return None
     result = np.dtype(_formats.result_kind((kind,)))

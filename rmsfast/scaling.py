@@ -211,20 +211,37 @@ class _Scaled:
         source = _arguments.source(function, "x", x, format)
         _arguments.check_threads(function, threads)
         axis = _arguments.hashable_axis(function, axis)
-        self.shape, self.axes = _arguments.common_shape(function, ("x",), [source.array.shape], axis)
+        self.shape, self.axes = _arguments.common_shape(
+            function, ("x",), [source.array.shape], axis
+        )
         self.kind = source.kind
         self.array = source.array.reshape(self.shape) if not source.array.shape else source.array
+        given_kind = self.kind
+        if self.array.nbytes <= _formats.SMALL_BYTES and given_kind in _formats.INTEGERS:
+            (self.array,), (self.kind,) = _formats.cast(
+                [self.array], (given_kind,), _formats.common((given_kind,))
+            )
         self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
         if any(self.shape[k] == 0 for k in self.axes) and 0 not in self.rows_shape:
-            raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {self.shape}")
+            raise _arguments.fail(
+                function, "x", "have a coordinate along axis", f"shape {self.shape}"
+            )
         self.where = _arguments.kept(function, [source], where, self.shape)
+        if (
+            self.where is not None
+            and isinstance(out, np.ndarray)
+            and np.may_share_memory(self.where[0], out)
+        ):
+            self.where = self.where[0].copy(), self.where[1]
         self.result_kind, self.dtype = self._result_format(source, dtype, format)
         self.result_shape = source.array.shape
         if out is not None:
             _arguments.check_out(function, out, self.result_shape, self.dtype)
             _arguments.check_overlap(function, out, source.array)
             if not out.flags.aligned or not out.dtype.isnative:
-                raise _arguments.fail(function, "out", "be aligned and of native byte order", "one that is not")
+                raise _arguments.fail(
+                    function, "out", "be aligned and of native byte order", "one that is not"
+                )
         self.out = out
 
     def _result_format(
@@ -236,10 +253,17 @@ class _Scaled:
             if not is_complex and self.kind not in _formats.NARROW | {"float64"}:
                 return "float64", np.dtype(np.float64)
             if format is not None and source.array.dtype.kind in "uV":
-                return self.kind, _formats.CODES[self.kind] if source.array.dtype.kind == "u" else source.array.dtype
+                return self.kind, _formats.CODES[
+                    self.kind
+                ] if source.array.dtype.kind == "u" else source.array.dtype
             return self.kind, _formats.ml_dtype(self.function, self.kind)
         if is_complex:
-            found = np.dtype(dtype)
+            try:
+                found = np.dtype(dtype)
+            except TypeError:
+                raise TypeError(
+                    f"{self.function}: dtype must be complex where x is, got {dtype!r}"
+                ) from None
             if found.name not in ("complex64", "complex128"):
                 raise TypeError(f"{self.function}: dtype must be complex where x is, got {found}")
             return found.name, found.newbyteorder("=")
@@ -269,10 +293,14 @@ class _Scaled:
             raise _arguments.fail(function, "gain_offset", "be 0 without a gain", gain_offset)
         if self.kind.startswith("complex"):
             raise TypeError(f"{function}: x must be real, got dtype {self.array.dtype}")
-        found = _arguments.gain(function, gain, self.shape, self.axes)
+        found = _arguments.gain(function, gain, self.shape, self.axes, self.options["format"])
+        if found is not None and self.out is not None and np.may_share_memory(found[0], self.out):
+            found = found[0].copy(), found[1]
         if _launch.kernels() is None:
             self.options.pop("where", None)
-            return self.by_reference(gain, eps=eps, gain_offset=gain_offset, cast=cast, eps_mode=eps_mode)
+            return self.by_reference(
+                gain, eps=eps, gain_offset=gain_offset, cast=cast, eps_mode=eps_mode
+            )
         target = np.ones(1)
         late = cast == "after_gain"
         if found is not None and found[0].ndim == 0 and late:  # one number: part of the factor
@@ -280,7 +308,9 @@ class _Scaled:
             found = None
         if found is not None:
             found = _layout.along(found[0], self.shape, self.axes), found[1]
-        targets = np.broadcast_to(target.reshape(()) if target.size == 1 else target, self.rows_shape)
+        targets = np.broadcast_to(
+            target.reshape(()) if target.size == 1 else target, self.rows_shape
+        )
         mode = {"inside": "INSIDE", "outside": "OUTSIDE", "max": "MAX"}[eps_mode]
         return self.written(found, targets, "nan", mode, eps, gain_offset, None if late else True)
 
@@ -308,7 +338,7 @@ class _Scaled:
         if result.size:
             job = _Job(self, result, gain, mode, eps, offset, cast, exact)
             plan = job.run(targets, zero, sizes)
-        answer = result if self.result_shape else result[()]
+        answer = result if self.result_shape or self.out is not None else result[()]
         if not self.return_rms:
             return answer
         ordered = sizes.reshape(self.rows_shape) if plan is None else _layout.in_order(sizes, plan)
@@ -368,7 +398,17 @@ class _Job:
             _launch.launch("zero_rows", args, plan.rows, min(row_bytes, 512), threads)
             self._refuse_zero(flags, plan)
         fill = np.nan if zero == "nan" else 0.0
-        args = (arrays, self.how, walk.wide, walk.arrays[:5], self.cast, walk.arrays[5], plan.g, plan.outer, 0)
+        args = (
+            arrays,
+            self.how,
+            walk.wide,
+            walk.arrays[:5],
+            self.cast,
+            walk.arrays[5],
+            plan.g,
+            plan.outer,
+            0,
+        )
         args += (plan.length, self.mode, self.eps, fill, _targets(targets, plan), self.offset)
         args += (sizes, self.streaming)
         _launch.launch("scale_rows", args, plan.rows, row_bytes, threads)
@@ -387,7 +427,17 @@ class _Job:
             flags[part] = (found[:, 0] == 0) & (found[:, 3] > 0)
             some = wanted if len(wanted) == 1 else wanted[part]
             own = None if sizes is None else sizes[part]
-            args: tuple[Any, ...] = (found, self.mode, self.eps, fill, some, high[part], low[part], shift[part], own)
+            args: tuple[Any, ...] = (
+                found,
+                self.mode,
+                self.eps,
+                fill,
+                some,
+                high[part],
+                low[part],
+                shift[part],
+                own,
+            )
             _launch.call(_launch.kernel("factors"), (*args, 0, piece.rows))
         if zero == "raise":
             self._refuse_zero(flags, plan)
@@ -405,11 +455,21 @@ class _Job:
         step = 1024 if relevant else 1 << 14
         length = int(g[0, -1])
         steps = -(-length // step)
-        args = (walk.arrays[:5], (*walk.arrays[:2], None, None, None), self.cast, walk.arrays[5], g, apart)
+        args = (
+            walk.arrays[:5],
+            (*walk.arrays[:2], None, None, None),
+            self.cast,
+            walk.arrays[5],
+            g,
+            apart,
+        )
         args += (step, self.offset, self.streaming)
         unit_bytes = min(step, length) * sum(a.itemsize for a in (walk.arrays[0], walk.arrays[5]))
         units = scaled.array.size * (1 + scaled.kind.startswith("complex")) // length * steps
         _launch.launch("scale_elements", args, units, unit_bytes, scaled.threads)
+        if zero == "zero" and flags.any():  # also where something left out was not finite
+            rows = _layout.in_order(flags, plan).reshape(lengths) != 0
+            np.copyto(self.result, self.result.dtype.type(0), where=rows)
 
     def _refuse_zero(self, flags: np.ndarray, plan: _layout.Plan) -> None:
         if flags.any():

@@ -30,7 +30,10 @@ def join(*pids):
 
 def run_with_forks(program, **environment):
     # From Python 3.12 on a fork beside threads warns.
-    run(FORK + "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n" + program, **environment)
+    run(
+        FORK + "import warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\n" + program,
+        **environment,
+    )
 
 
 @pytest.mark.parametrize("layer", layers())
@@ -78,7 +81,7 @@ def work():
     while not done.is_set():
         check_large()
 
-thread = threading.Thread(target=work)
+thread = threading.Thread(target=work, daemon=True)
 thread.start()
 for _ in range(10):
     join(fork(check_large))
@@ -91,7 +94,7 @@ thread.join()
 def test_rms_in_a_child_forked_during_the_first_call_of_another_thread_answers(tmp_path):
     program = """
 from rmsfast import _launch
-thread = threading.Thread(target=check_small)
+thread = threading.Thread(target=check_small, daemon=True)
 thread.start()
 while not _launch._modules:  # loaded, about to compile
     time.sleep(0.01)
@@ -117,7 +120,7 @@ def work():
     while not done.is_set():
         numba.njit(double)(1.0)
 
-thread = threading.Thread(target=work)
+thread = threading.Thread(target=work, daemon=True)
 thread.start()
 for _ in range(5):
     time.sleep(0.05)

@@ -64,11 +64,6 @@ def assert_normed(result, row, limit, gain=None, eps=1e-6, eps_mode="inside", of
         assert ulp_error(value, signed_square(x * g) / square) <= limit
 
 
-def to(values, dtype):
-    """Float64 values rounded, as a model's framework rounds float32."""
-    return values.astype(np.float32).astype(dtype) if dtype != np.float64 else values
-
-
 def normalised(x, eps):
     x = x.astype(np.float64)
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps)
@@ -158,8 +153,8 @@ def states(dtype):
 @pytest.mark.parametrize("eps", [1e-6, 1e-5])
 def test_rms_norm_llama_rounds_before_the_gain(dtype, eps):
     x, weight = states(dtype), gain_of(96, dtype)
-    hidden = to(normalised(x, eps), dtype)
-    expected = to(weight.astype(np.float64) * hidden.astype(np.float64), dtype)
+    hidden = normalised(x, eps).astype(dtype)
+    expected = (weight.astype(np.float64) * hidden.astype(np.float64)).astype(dtype)
     assert_same_bits(rms_norm(x, weight, eps=eps, cast="before_gain"), expected)
     assert np.any(rms_norm(x, weight, eps=eps) != expected)
 
@@ -167,16 +162,16 @@ def test_rms_norm_llama_rounds_before_the_gain(dtype, eps):
 @pytest.mark.parametrize("dtype", [BFLOAT16, np.dtype(np.float16)], ids=name_of)
 def test_rms_norm_gemma_adds_one_to_the_gain_and_rounds_once(dtype):
     x, weight = states(dtype), gain_of(96, dtype)
-    expected = to(normalised(x, 1e-6) * (1.0 + weight.astype(np.float64)), dtype)
+    expected = (normalised(x, 1e-6) * (1.0 + weight.astype(np.float64))).astype(dtype)
     assert_same_bits(rms_norm(x, weight, gain_offset=1.0), expected)
     rounded_gain = (dtype.type(1) + weight).astype(np.float64)
-    assert np.any(to(normalised(x, 1e-6) * rounded_gain, dtype) != expected)
+    assert np.any((normalised(x, 1e-6) * rounded_gain).astype(dtype) != expected)
 
 
 def test_rms_norm_t5_with_half_weight_rounds_before_the_gain():
     x, weight = states(np.float16), gain_of(96, np.float16)
-    hidden = to(normalised(x, 1e-6), np.float16)
-    expected = to(weight.astype(np.float64) * hidden.astype(np.float64), np.float16)
+    hidden = normalised(x, 1e-6).astype(np.float16)
+    expected = (weight.astype(np.float64) * hidden.astype(np.float64)).astype(np.float16)
     assert_same_bits(rms_norm(x, weight, cast="before_gain"), expected)
 
 
@@ -192,7 +187,7 @@ def test_rms_norm_t5_with_single_weight_gives_single():
 def test_rms_norm_torch_rounds_once_with_eps_of_the_accumulator(dtype):
     eps = float(np.finfo(np.float64 if dtype == np.float64 else np.float32).eps)
     x, weight = states(dtype), gain_of(96, dtype)
-    expected = to(normalised(x, eps) * weight.astype(np.float64), dtype)
+    expected = (normalised(x, eps) * weight.astype(np.float64)).astype(dtype)
     result = rms_norm(x, weight, eps=eps)
     if dtype == np.float64:
         np.testing.assert_array_max_ulp(result, expected, 3)
@@ -203,8 +198,8 @@ def test_rms_norm_torch_rounds_once_with_eps_of_the_accumulator(dtype):
 @every_float
 def test_rms_norm_onnx_rounds_before_the_scale(dtype):
     x, scale = states(dtype), gain_of(96, dtype)
-    hidden = to(normalised(x, 1e-5), dtype)
-    expected = to(hidden.astype(np.float64) * scale.astype(np.float64), dtype)
+    hidden = normalised(x, 1e-5).astype(dtype)
+    expected = (hidden.astype(np.float64) * scale.astype(np.float64)).astype(dtype)
     result = rms_norm(x, scale, eps=1e-5, cast="before_gain")
     if dtype == np.float64:
         np.testing.assert_array_max_ulp(result, expected, 3)
@@ -374,15 +369,15 @@ def test_rms_norm_before_gain_rounds_twice_exactly(dtype):
 
 def test_rms_norm_before_gain_rounds_the_row_to_the_result_dtype_not_to_that_of_x():
     x, gain = make((3, 40), np.float32, seed=4), gain_of(40, np.float32)
-    hidden = to(normalised(x, 1e-6), BFLOAT16).astype(np.float64)
-    expected = to(hidden * gain.astype(np.float64), BFLOAT16)
+    hidden = normalised(x, 1e-6).astype(BFLOAT16).astype(np.float64)
+    expected = (hidden * gain.astype(np.float64)).astype(BFLOAT16)
     assert_same_bits(rms_norm(x, gain, cast="before_gain", dtype="bfloat16"), expected)
 
 
 def test_rms_norm_before_gain_adds_the_offset_in_float64():
     x, gain = states(BFLOAT16), gain_of(96, BFLOAT16)
-    hidden = to(normalised(x, 1e-6), BFLOAT16).astype(np.float64)
-    expected = to(hidden * (1.0 + gain.astype(np.float64)), BFLOAT16)
+    hidden = normalised(x, 1e-6).astype(BFLOAT16).astype(np.float64)
+    expected = (hidden * (1.0 + gain.astype(np.float64))).astype(BFLOAT16)
     assert_same_bits(rms_norm(x, gain, cast="before_gain", gain_offset=1.0), expected)
 
 

@@ -179,7 +179,9 @@ def quota(tmp_path, groups, files):
     return _launch.cpu_quota(str(tmp_path / "cgroup"), str(tmp_path / "root"))
 
 
-@pytest.mark.parametrize(("text", "cpus"), [("150000 100000", 2), ("1000 100000", 1), ("max 1", None)])
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("150000 100000", 2), ("1000 100000", 1), ("max 1", None)]
+)
 def test_cpu_quota_of_a_container_is_rounded_up(tmp_path, text, cpus):
     assert quota(tmp_path, "0::/\n", {"cpu.max": text}) == cpus
 

@@ -1,0 +1,177 @@
+"""Compiled code on disk: never stale, never in the way of an answer."""
+
+import ast
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rmsfast
+from processes import run
+from rmsfast import _cache, _launch
+
+FOLDER = Path(rmsfast.__file__).parent
+COUNT = "from processes import check_light, warned; print(warned(check_light))"
+HITS = """
+from processes import check_light
+check_light()
+from rmsfast import _launch
+stats = _launch.kernels().roots.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A cache with the code of two kernels."""
+    folder = tmp_path_factory.mktemp("filled")
+    run(
+        "from processes import check_light; check_light(['roots', 'means'])", NUMBA_CACHE_DIR=folder
+    )
+    return folder
+
+
+@pytest.fixture
+def cache(filled, tmp_path):
+    return shutil.copytree(filled, tmp_path / "cache")
+
+
+def copied_package(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "rmsfast", ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+# ------------------------------------------------------------------------ damaged files
+
+
+def truncate(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def empty(file):
+    file.write_bytes(b"")
+
+
+def garble(file):
+    file.write_bytes(bytes(range(256)) * 8)
+
+
+def hide(file):
+    """Leave something that can be neither read nor replaced."""
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", [truncate, empty, garble])
+def test_damaged_cache_file_is_replaced_without_a_warning(cache, damage, suffix):
+    for file in cache.rglob(f"*.roots-*.{suffix}"):
+        damage(file)
+    assert run(COUNT, NUMBA_CACHE_DIR=cache) == "0"
+    assert run(HITS, NUMBA_CACHE_DIR=cache) == "1 0"
+
+
+def test_cache_files_that_cannot_be_read_or_replaced_cost_one_warning(cache):
+    for file in [*cache.rglob("*.nbi"), *cache.rglob("*.nbc")]:
+        hide(file)
+    (cache / "x.nbi").touch()
+    program = "from processes import *; print(warned(check_light, ['roots', 'means']))"
+    assert run(program, NUMBA_CACHE_DIR=cache) == "1"
+
+
+def test_cache_on_a_full_disk_costs_one_warning(tmp_path):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+    program = "from processes import *; print(warned(check_light, ['roots', 'means']))"
+    assert run(limit + program, NUMBA_CACHE_DIR=tmp_path) == "1"
+
+
+# ----------------------------------------------------------------------------- locations
+
+
+def test_cache_folder_that_was_filled_is_used_though_it_is_read_only(cache):
+    read_only = """
+import tempfile
+def refuse(*_args, **_options):
+    raise PermissionError
+tempfile.TemporaryFile = refuse
+import rmsfast
+assert rmsfast.show_config("dicts")["cache"]["state"] == "read-only"
+"""
+    assert run(read_only + HITS, NUMBA_CACHE_DIR=cache) == "1 0"
+
+
+def test_cache_folder_that_cannot_be_made_costs_one_warning(tmp_path):
+    (tmp_path / "file").touch()
+    program = "from processes import *; print(warned(check_light, ['roots', 'means']))"
+    assert run(program, NUMBA_CACHE_DIR=tmp_path / "file" / "cache") == "1"
+
+
+def test_cache_of_a_read_only_install_is_below_the_home(tmp_path):
+    package = copied_package(tmp_path)
+    (package / "rmsfast" / "__pycache__").touch()  # so that it is no folder
+    home = tmp_path / "home"
+    where = {
+        "NUMBA_CACHE_DIR": None,
+        "XDG_CACHE_HOME": None,
+        "HOME": home,
+        "PYTHONDONTWRITEBYTECODE": 1,
+    }
+    assert run(COUNT, package=package, **where) == "0"
+    assert any(home.rglob("*.nbc"))
+
+
+def test_cache_of_a_read_only_install_without_a_home_costs_one_warning(tmp_path):
+    package = copied_package(tmp_path)
+    (package / "rmsfast" / "__pycache__").touch()
+    homeless = "import pwd\npwd.getpwuid = {}.__getitem__\n"  # an unknown user
+    where = {
+        "NUMBA_CACHE_DIR": None,
+        "XDG_CACHE_HOME": None,
+        "HOME": None,
+        "PYTHONDONTWRITEBYTECODE": 1,
+    }
+    assert run(homeless + COUNT, package=package, **where) == "1"
+
+
+def test_cache_of_another_processor_is_not_used(cache):
+    assert run(HITS, NUMBA_CACHE_DIR=cache) == "1 0"
+    assert run(HITS, NUMBA_CACHE_DIR=cache, NUMBA_CPU_NAME="generic") == "0 1"
+
+
+# ------------------------------------------------------------------------------ staleness
+
+
+def test_edited_helper_file_never_yields_stale_code(tmp_path):
+    package = copied_package(tmp_path)
+    program = "import numpy as np, rmsfast; print(rmsfast.rms(np.full((2, 8), 3, np.int8))[0])"
+    helper = package / "rmsfast" / "_partial.py"
+    source = helper.read_text()
+    seen = []
+    # Every kernel that walks rows folds their blocks into an empty partial.
+    edit = "\ndel EMPTY\n"
+    seen.append(run(program, package=package, NUMBA_CACHE_DIR=tmp_path / "cache"))
+    helper.write_text(source + edit)
+    with pytest.raises(AssertionError, match="EMPTY"):
+        run(program, package=package, NUMBA_CACHE_DIR=tmp_path / "cache")
+    assert seen == ["3.0"]
+
+
+@pytest.mark.parametrize("name", _cache.SOURCES)
+def test_digest_changes_with_each_source(monkeypatch, name):
+    sources = {source: source.encode() for source in _cache.SOURCES}
+    monkeypatch.setattr(_cache.pkgutil, "get_data", lambda _package, source: sources[source])
+    before = _cache.digest.__wrapped__()
+    sources[name] += b"# edited"
+    assert _cache.digest.__wrapped__() != before
+
+
+def test_digest_covers_every_file_that_kernels_import():
+    pending, found = [f"{name}.py" for name in _launch.MODULES], set()
+    while pending:
+        file = pending.pop()
+        found.add(file)
+        for node in ast.walk(ast.parse((FOLDER / file).read_text())):
+            module = getattr(node, "module", None) or ""
+            if module.startswith("rmsfast."):
+                pending += {f"{module.split('.')[1]}.py"} - found
+    assert found == set(_cache.SOURCES)
