@@ -31,7 +31,9 @@ def source(function: str, argument: str, x: Any, format: str | None) -> Source:
     if found is not None:
         x, name = found
         format = format or name
-    mask = x.mask if isinstance(x, np.ma.MaskedArray) and x.mask is not np.ma.nomask else None
+    mask = None
+    if isinstance(x, np.ma.MaskedArray) and x.mask is not np.ma.nomask:
+        mask = np.asarray(x.mask)
     try:
         array = np.asarray(x)
     except (ValueError, TypeError) as error:
@@ -53,7 +55,8 @@ def torch_tensor(function: str, argument: str, x: Any) -> tuple[np.ndarray, str 
         place = getattr(x, "device", "?")
         if str(place) == "cpu":
             raise TypeError(
-                f"{function}: {argument} must be a dense real or complex tensor, got {getattr(x, 'dtype', error)}"
+                f"{function}: {argument} must be a dense real or complex tensor, "
+                f"got {getattr(x, 'dtype', error)}"
             ) from None
         raise TypeError(
             f"{function}: {argument} must be a CPU tensor, got one on {place} (use .cpu())"
@@ -63,7 +66,10 @@ def torch_tensor(function: str, argument: str, x: Any) -> tuple[np.ndarray, str 
 def dtype_message(function: str, argument: str, dtype: np.dtype, format: str | None) -> str:
     if format is not None:
         size = 8 * _formats.CODES[format].itemsize
-        return f"{function}: {argument} must hold codes of {size} bits (uint{size}) for format={format!r}, got {dtype}"
+        return (
+            f"{function}: {argument} must hold codes of {size} bits (uint{size}) "
+            f"for format={format!r}, got {dtype}"
+        )
     remedy = ""
     if dtype.type is np.void and dtype.names is None and dtype.itemsize in (1, 2):
         remedy = "; name its format, for example format='bfloat16'"
@@ -71,7 +77,10 @@ def dtype_message(function: str, argument: str, dtype: np.dtype, format: str | N
         remedy = "; use .astype('float64')" if dtype.kind == "f" else "; use .astype('complex128')"
     elif dtype.kind == "O":
         remedy = "; use .astype(float)"
-    return f"{function}: {argument} must have a boolean, integer, floating or complex dtype, got {dtype}{remedy}"
+    return (
+        f"{function}: {argument} must have a boolean, integer, floating or complex dtype, "
+        f"got {dtype}{remedy}"
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -117,7 +126,7 @@ def result_dtype(function: str, dtype: Any, default: str) -> np.dtype:
     if isinstance(name, str) and name in _formats.CODES:
         return _formats.ml_dtype(function, name)
     try:
-        found = np.dtype(dtype)
+        found: np.dtype = np.dtype(dtype)
     except TypeError:
         raise TypeError(f"{function}: dtype must be a real floating dtype, got {dtype!r}") from None
     found = found.newbyteorder("=")
@@ -165,7 +174,7 @@ def common_shape(
     shapes = [s for s in shapes if s] or [(1,)]
     if len(shapes) == 1:
         return shapes[0], axes
-    left, right = ((None,) * (ndim - len(s)) + s for s in shapes)
+    left, right = ((-1,) * (ndim - len(s)) + s for s in shapes)  # -1: no such axis
     actual = f"shapes {shapes[0]} and {shapes[1]}"
     shape = []
     for k, (m, n) in enumerate(zip(left, right, strict=True)):
@@ -174,9 +183,9 @@ def common_shape(
             raise ValueError(
                 f"{function}: {names[0]} and {names[1]} must {requirement}, got {actual}"
             )
-        if m != n and m not in (1, None) and n not in (1, None):
+        if m != n and m not in (1, -1) and n not in (1, -1):
             raise ValueError(f"{function}: {names[0]} and {names[1]} must match, got {actual}")
-        shape.append(n if m in (1, None) else m)
+        shape.append(n if m in (1, -1) else m)
     return tuple(shape), axes
 
 
@@ -295,7 +304,7 @@ def check_overlap(function: str, out: np.ndarray, x: np.ndarray) -> None:
     if same and out.shape == x.shape:
         return
     try:
-        overlap = np.shares_memory(out, x, max_work=10_000)
+        overlap = np.shares_memory(out, x, max_work=10_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         overlap = True
     if overlap:

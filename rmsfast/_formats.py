@@ -2,12 +2,13 @@
 
 import sys
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 # Floats that NumPy or Numba cannot compute with travel as records of their code, whose
 # one field is named after the format.
-CODES = {
+CODES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.uint16),
     "bfloat16": np.dtype(np.uint16),
     "float8_e4m3fn": np.dtype(np.uint8),
@@ -113,12 +114,14 @@ def ml_dtype(function: str, kind: str) -> np.dtype:
         import ml_dtypes
     except ImportError:
         raise ImportError(
-            f"{function}: a {kind} array needs the package ml_dtypes (pip install 'rmsfast[formats]')"
+            f"{function}: a {kind} array needs the package ml_dtypes "
+            "(pip install 'rmsfast[formats]')"
         ) from None
-    return np.dtype(getattr(ml_dtypes, kind))
+    found: np.dtype = np.dtype(getattr(ml_dtypes, kind))
+    return found
 
 
-def from_torch(x: object) -> tuple[np.ndarray, str | None] | None:
+def from_torch(x: Any) -> tuple[np.ndarray, str | None] | None:
     """A CPU tensor as an array on the same memory and its format, None for other objects."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(x, torch.Tensor):

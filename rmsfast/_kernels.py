@@ -15,7 +15,7 @@ are swapped.
 import math
 
 import numpy as np
-from numba import config, njit, prange
+from numba import njit, prange
 
 from rmsfast._lanes import (
     DEPTH,
@@ -29,6 +29,7 @@ from rmsfast._lanes import (
     columns_tuple,
     fetch,
     lane_state,
+    rare,
     reduce_columns,
     reduce_lanes,
     scratch_space,
@@ -40,18 +41,18 @@ from rmsfast._partial import BLOCK, EXTENT_FIELDS
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._vectors import LANES, SCRATCH, WIDTH
 
-
 LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the range of float64
 UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
 ALL = -1 ^ (0b11111 << 9)  # all arrays out of place, no bytes swapped
 UP_EXPONENT, DOWN_EXPONENT = 1800, -1200
 
-
-CACHED = bool(config.CACHE_DIR)  # set while this file is imported, see _launch
-inner = njit(nogil=True, error_model="numpy")
-hot = njit(nogil=True, error_model="numpy", forceinline=True)
-serial = njit(nogil=True, error_model="numpy", cache=CACHED)
-parallel = njit(nogil=True, error_model="numpy", cache=CACHED, parallel=True)
+# Callees have no entry from Python: half the time to compile. What is not forced inline says
+# so, or it would take that over from its caller.
+WITHIN = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = njit(forceinline=False, **WITHIN)
+hot = njit(forceinline=True, **WITHIN)
+serial = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+parallel = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
 
 
 # ------------------------------------------------------------------------------ pairs
@@ -78,6 +79,7 @@ def add_pairs(ah, al, bh, bl):
 @inner
 def add_scaled(ah, al, ae, bh, bl, be):
     """Sum of two pairs with exponents; the smaller exponent (larger range) is kept."""
+    rare()
     e = min(ae, be)
     if ae != e:
         ah, al = math.ldexp(ah, int(e - ae)), math.ldexp(al, int(e - ae))
@@ -123,6 +125,7 @@ def root_of_pair(q, low):
 @inner
 def root_pair(p):
     """sqrt(sum / weight) of a partial as a pair with an exponent (value * 2**-exponent)."""
+    rare()
     q, low = divide_pairs(p[0], p[1], p[3], p[4])
     e = p[2] - p[5]
     if int(e) % 2:
@@ -134,6 +137,7 @@ def root_pair(p):
 @inner
 def rounded(h, low, e):
     """The float64 nearest to (h + low) * 2**-e, rounded once even where it is subnormal."""
+    rare()
     if e == 0.0 or not math.isfinite(h) or h == 0.0:
         return h + low
     k = int(e)
@@ -227,6 +231,7 @@ def sum_run(arrays, how, bases, start, count, scale):
 @inner
 def gather(arrays, g, outer, apart, bases, first, count, memory):
     """Pointers to `count` coordinates of a row from `first` on, copied side by side if `apart`."""
+    rare()
     last = g.shape[1] - 1
     strides, length, done = (0, 0, 0, 0, 0), count, 0
     if last >= outer:
@@ -246,6 +251,7 @@ def gather(arrays, g, outer, apart, bases, first, count, memory):
 @inner
 def sum_awkward(arrays, how, g, outer, apart, bases, start, count, scale):
     """The partial of a run of a row of any layout and byte order."""
+    rare()
     memory = scratch_space(0)
     state = lane_state(arrays, how)
     for first in range(start, start + count, SCRATCH):
@@ -261,6 +267,7 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
 
     Every term is a fraction and an exponent; all are brought to the largest exponent.
     """
+    rare()
     memory = scratch_space(0)
     top = weight_top = -100000
     for sweep in range(2):
@@ -305,6 +312,7 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
 @inner
 def sum_squares_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
     """The partial of a block that left the range, at a scale where nothing is lost."""
+    rare()
     scale, exponent = ((1.0, UP), UP_EXPONENT) if p[0] < LOW else ((DOWN, 1.0), DOWN_EXPONENT)
     p = sum_awkward(arrays, how, g, outer, apart, bases, start, count, scale)
     return p[0], p[1], p[2] + exponent, p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]
@@ -313,6 +321,7 @@ def sum_squares_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
 @inner
 def extent_rescaled(arrays, how, g, outer, apart, bases, start, count, p):
     """The extent of a block whose sum left the range."""
+    rare()
     q = sum_awkward(arrays, how, g, outer, apart, bases, start, count, (DOWN, 1.0))
     if not math.isfinite(q[0]):
         return p
@@ -377,7 +386,7 @@ def row_roots_parallel(arrays, how, wide, g, outer, awkward, length, out, flags,
 def row_partials(
     arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end
 ):
-    """partials[unit] = the partial of block first + unit % blocks of row `base` + unit // blocks."""
+    """partials[unit] = partial of block first + unit % blocks of row `base` + unit // blocks."""
     for unit in range(begin, end):
         row = unit // blocks
         start = (first + unit - row * blocks) * BLOCK
@@ -557,7 +566,7 @@ SQUARES, MEAN, RANGE, MAX, DEVIATION, NUMBER = range(6)  # what a reference is m
 
 @inner
 def mean_pair(p):
-    """sum / weight as a pair with an exponent."""
+    """Sum / weight as a pair with an exponent."""
     high, low, e = p[0], p[1], p[2] - p[5]
     if abs(high) < 2.0**-400:  # the quotient would lose digits where it is subnormal
         high, low, e = high * UP, low * UP, e + 900.0

@@ -34,7 +34,6 @@ from rmsfast._vectors import (
     kind_of,
 )
 
-
 INF = float("inf")
 
 
@@ -252,6 +251,18 @@ def stack(builder, size):
 
 
 @intrinsic
+def rare(typingctx):
+    """Mark the function around as for the rare case: short code, compiled soon."""
+
+    def codegen(context, builder, signature, args):
+        builder.function.attributes.add("noinline")
+        builder.function.attributes.add("optsize")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def address(typingctx, array, offset):
     """Pointer to a byte offset from the first element of an array."""
     signature = types.voidptr(array, types.intp)
@@ -385,11 +396,10 @@ def offsets_of(builder, arrays, index):
 
 def load_all(em, total, pointers, index, valid):
     offsets = offsets_of(em.b, total.arrays, index)
-    values = [
+    return [
         o and (em.stored if k == total.codes else em.load)(component_of(a), p, o, valid)
         for k, (a, p, o) in enumerate(zip(total.arrays, pointers, offsets, strict=True))
     ]
-    return values
 
 
 def scale_factors(em, scale, value):

@@ -267,7 +267,7 @@ def _start_threads() -> bool:
             _warn(f"Numba has no threads ({' '.join(str(error).split())}): rmsfast uses one")
         finally:
             if undecided:  # Numba has fixed the start method, a choice of the caller's
-                multiprocessing.set_start_method(None, force=True)  # type: ignore[arg-type]
+                multiprocessing.set_start_method(None, force=True)
     return _started
 
 

@@ -23,17 +23,18 @@ def ratios(
     inputs: Inputs, reference: Any, numbers: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """RMSE / reference of each row, and flags (4: the reference is 0)."""
-    kernels = _launch.kernels()
+    kernels = _launch.kernel_module("_kernels")
     rows = math.prod(inputs.rows_shape)
     found, flags = np.empty(rows), np.zeros(rows, np.uint8)
     if rows == 0:
         return found.reshape(inputs.rows_shape), flags.reshape(inputs.rows_shape)
     omit = True if inputs.nan_policy != "propagate" else None
-    how = (omit, _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None), None)
+    exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
     operands = inputs.operands()
     errors = _layout.walk(inputs.shape, inputs.axes, operands)
     plan = errors.plan
-    walks, hows = [errors], [how]
+    walks = [errors]
+    hows: list[_sums.How] = [(omit, exact, None)]
     kind = getattr(kernels, REFERENCES[reference] if numbers is None else "NUMBER")
     spare = np.zeros((rows, 2))  # a number of the row and its exponent
     if numbers is not None:
@@ -48,7 +49,7 @@ def ratios(
             spare = lost
         own_walk = _layout.walk(inputs.shape, inputs.axes, own, plan.order)
         walks.append(own_walk)
-        own_exact = how[1] if reference != "std" else True
+        own_exact = exact if reference != "std" else True
         hows.append(
             (omit, own_exact, None) if kind in (kernels.SQUARES, kernels.DEVIATION) else extent
         )
@@ -69,6 +70,6 @@ def _centres(
     for piece in _sums.pieces([walk]):
         part = slice(piece.first_row, piece.first_row + piece.rows)
         found = _sums.partials([walk], [how], piece, inputs.threads)[0]
-        _launch.call(_launch.kernels().means, (found, means[part], errors[part], 0, piece.rows))
+        _launch.call(_launch.kernel("means"), (found, means[part], errors[part], 0, piece.rows))
     lengths = [1 if k in inputs.axes else n for k, n in enumerate(inputs.shape)]
     return np.broadcast_to(_layout.in_order(means, plan).reshape(lengths), inputs.shape), errors

@@ -61,7 +61,7 @@ def size_of(p, mode, eps):
 
 @inner
 def factor_of(p, mode, eps, target):
-    """target / size as (high, low, before, after): x is multiplied by before, (high + low), after.
+    """Target / size as (high, low, before, after): x is multiplied by before, (high + low), after.
 
     before and after are powers of two, other than 1 only where the factor alone would leave
     the range of float64.
@@ -113,8 +113,8 @@ def result_offset(g, begin, end, index):
 
 @serial
 def scale_rows(
-    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets, offset,
-    sizes, streaming, begin, end,
+    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
+    offset, sizes, streaming, begin, end,
 ):  # fmt: skip
     """result[row] = row * target / size for rows whose numbers lie side by side; sizes[row] = RMS.
 
@@ -141,15 +141,15 @@ def scale_rows(
 
 @parallel
 def scale_rows_parallel(
-    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets, offset,
-    sizes, streaming, begin, end, share,
+    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
+    offset, sizes, streaming, begin, end, share,
 ):  # fmt: skip
     for k in prange((end - begin + share - 1) // share):
         a = begin + k * share
         b = min(a + share, end)
         scale_rows(
-            arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
-            offset, sizes, streaming, a, b,
+            arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero,
+            targets, offset, sizes, streaming, a, b,
         )  # fmt: skip
 
 
@@ -169,7 +169,7 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
 
 @serial
 def scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, begin, end):
-    """result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
+    """Result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
     memory = scratch_space(0)
     last = g.shape[1] - 1
     length = g[0, last]
@@ -182,8 +182,9 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
         n = min(step, length - first)
         places = offsets(g, 0, last, row)
         places = (
-            places[0] + first * strides[0], places[1] + first * strides[1], places[2] + first * strides[2],
-            places[3] + first * strides[3], places[4] + first * strides[4],
+            places[0] + first * strides[0], places[1] + first * strides[1],
+            places[2] + first * strides[2], places[3] + first * strides[3],
+            places[4] + first * strides[4],
         )  # fmt: skip
         place = result_offset(g, 0, last, row) + first * g[6, last]
         scattered = (apart >> 6) & 1

@@ -310,7 +310,6 @@ def any_nonzero(typingctx, array, pointer, count):
     signature = types.boolean(array, types.voidptr, types.intp)
 
     def codegen(context, builder, signature, args):
-        em = Emitter(context, builder, lanes=1)
         kind = component_of(signature.args[0])
         element = ir.IntType(bits_of(kind))
         ignore = element(2 ** (element.width - 1)) if "float" in kind else element(0)  # the sign

@@ -53,7 +53,7 @@ def roots(
 
 
 def finish(totals: np.ndarray, out: np.ndarray, flags: np.ndarray | None) -> None:
-    _launch.call(_launch.kernels().roots, (totals, out, flags, 0, len(totals)))
+    _launch.call(_launch.kernel("roots"), (totals, out, flags, 0, len(totals)))
 
 
 class Piece(NamedTuple):
@@ -120,7 +120,7 @@ def partials(
             return found
         for how, total, new in zip(hows, totals, found, strict=True):
             fold = "fold_extents" if how[2] else "fold_partials"
-            _launch.call(getattr(_launch.kernels(), fold), (new, n, total, 0, piece.rows))
+            _launch.call(_launch.kernel(fold), (new, n, total, 0, piece.rows))
     return totals
 
 

@@ -14,8 +14,6 @@ Functions named emit_* write instructions, @intrinsic functions are called from 
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.errors import TypingError
-from numba.extending import intrinsic
 
 LANES = 16
 WIDTH = 8  # lanes of one vector: one AVX-512 register, two AVX2, four SSE2 or NEON

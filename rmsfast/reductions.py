@@ -71,8 +71,8 @@ def rms(
     >>> rms([[3.0, 4.0, 0.0, 0.0], [-3.0, -4.0, 0.0, 0.0]])
     array([2.5, 2.5])
     """
-    plain = where is weights is dtype is out is format is threads is None and not keepdims
-    if plain and type(x) is np.ndarray and nan_policy == "propagate":
+    plain = where is weights is dtype is out is None and format is None and threads is None
+    if plain and not keepdims and type(x) is np.ndarray and nan_policy == "propagate":
         small = _small(x.dtype, x.shape, x.strides, axis if type(axis) is int else None)
         if small is not None:
             wider, how, wide, plan, result_dtype = small
@@ -93,7 +93,7 @@ def rms(
                 0,
                 plan.rows,
             )
-            _launch.call(_launch.kernels().row_roots, args, x.dtype)
+            _launch.call(_launch.kernel_module("_kernels").row_roots, args, x.dtype)
             return result.reshape(plan.shape) if plan.shape else result[0]
     inputs = Inputs(
         "rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads

@@ -339,7 +339,7 @@ class _Scaled:
             job = _Job(self, result, gain, mode, eps, offset, cast, exact)
             plan = job.run(targets, zero, sizes)
         answer = result if self.result_shape or self.out is not None else result[()]
-        if not self.return_rms:
+        if sizes is None:
             return answer
         ordered = sizes.reshape(self.rows_shape) if plan is None else _layout.in_order(sizes, plan)
         return answer, ordered.copy() if self.rows_shape else ordered[()]
@@ -464,7 +464,7 @@ class _Job:
             apart,
         )
         args += (step, self.offset, self.streaming)
-        unit_bytes = min(step, length) * sum(a.itemsize for a in (walk.arrays[0], walk.arrays[5]))
+        unit_bytes = min(step, length) * (scaled.array.itemsize + self.result.itemsize)
         units = scaled.array.size * (1 + scaled.kind.startswith("complex")) // length * steps
         _launch.launch("scale_elements", args, units, unit_bytes, scaled.threads)
         if zero == "zero" and flags.any():  # also where something left out was not finite

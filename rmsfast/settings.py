@@ -88,9 +88,10 @@ def _dtype(given: Any) -> np.dtype:
     if given in _formats.CODES:
         return _formats.ml_dtype("warmup", given)
     try:
-        return np.dtype(given)
+        found: np.dtype = np.dtype(given)
     except TypeError:
         return np.dtype(object)  # which is refused
+    return found
 
 
 def _warm(kind: str) -> None:

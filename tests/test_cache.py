@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from processes import run
 
 import rmsfast
-from processes import run
 from rmsfast import _cache, _launch
 
 FOLDER = Path(rmsfast.__file__).parent
@@ -25,9 +25,8 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 def filled(tmp_path_factory):
     """A cache with the code of two kernels."""
     folder = tmp_path_factory.mktemp("filled")
-    run(
-        "from processes import check_light; check_light(['roots', 'means'])", NUMBA_CACHE_DIR=folder
-    )
+    program = "from processes import check_light; check_light(['roots', 'fold_partials'])"
+    run(program, NUMBA_CACHE_DIR=folder)
     return folder
 
 
@@ -75,13 +74,13 @@ def test_cache_files_that_cannot_be_read_or_replaced_cost_one_warning(cache):
     for file in [*cache.rglob("*.nbi"), *cache.rglob("*.nbc")]:
         hide(file)
     (cache / "x.nbi").touch()
-    program = "from processes import *; print(warned(check_light, ['roots', 'means']))"
+    program = "from processes import *; print(warned(check_light, ['roots', 'fold_partials']))"
     assert run(program, NUMBA_CACHE_DIR=cache) == "1"
 
 
 def test_cache_on_a_full_disk_costs_one_warning(tmp_path):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
-    program = "from processes import *; print(warned(check_light, ['roots', 'means']))"
+    program = "from processes import *; print(warned(check_light, ['roots', 'fold_partials']))"
     assert run(limit + program, NUMBA_CACHE_DIR=tmp_path) == "1"
 
 
@@ -102,7 +101,7 @@ assert rmsfast.show_config("dicts")["cache"]["state"] == "read-only"
 
 def test_cache_folder_that_cannot_be_made_costs_one_warning(tmp_path):
     (tmp_path / "file").touch()
-    program = "from processes import *; print(warned(check_light, ['roots', 'means']))"
+    program = "from processes import *; print(warned(check_light, ['roots', 'fold_partials']))"
     assert run(program, NUMBA_CACHE_DIR=tmp_path / "file" / "cache") == "1"
 
 
@@ -143,17 +142,25 @@ def test_cache_of_another_processor_is_not_used(cache):
 
 def test_edited_helper_file_never_yields_stale_code(tmp_path):
     package = copied_package(tmp_path)
-    program = "import numpy as np, rmsfast; print(rmsfast.rms(np.full((2, 8), 3, np.int8))[0])"
-    helper = package / "rmsfast" / "_partial.py"
-    source = helper.read_text()
-    seen = []
-    # Every kernel that walks rows folds their blocks into an empty partial.
-    edit = "\ndel EMPTY\n"
-    seen.append(run(program, package=package, NUMBA_CACHE_DIR=tmp_path / "cache"))
-    helper.write_text(source + edit)
-    with pytest.raises(AssertionError, match="EMPTY"):
-        run(program, package=package, NUMBA_CACHE_DIR=tmp_path / "cache")
-    assert seen == ["3.0"]
+    helper = package / "rmsfast" / "_lanes.py"
+    original = helper.read_text()
+    edit = """
+from numba import njit
+
+@njit
+def two_product(a, b):
+    return 0.0, 0.0
+"""
+
+    def answer():
+        program = "from processes import light; print(light())"
+        return run(program, package=package, NUMBA_CACHE_DIR=tmp_path / "cache")
+
+    assert answer() == "2.5"
+    helper.write_text(original + edit)
+    assert answer() == "3.75"  # the root is corrected by its whole square, over twice the root
+    helper.write_text(original)
+    assert answer() == "2.5"
 
 
 @pytest.mark.parametrize("name", _cache.SOURCES)

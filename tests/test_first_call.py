@@ -1,7 +1,6 @@
 """The first call: what it loads, what it compiles, and what happens without Numba."""
 
 import pytest
-
 from processes import run
 
 
@@ -93,7 +92,7 @@ def test_warmup_leaves_nothing_to_compile():
 def test_warmup_for_what_rms_does_not_take_is_refused(dtype):
     import rmsfast
 
-    with pytest.raises(TypeError, match="^warmup: dtypes must hold formats that rms takes, got "):
+    with pytest.raises(TypeError, match=r"^warmup: dtypes must hold formats that rms takes, got "):
         rmsfast.warmup(["float32", dtype])
 
 
@@ -138,7 +137,7 @@ for call in (
         answer = call()
         print(answer.dtype, np.array_repr(np.float64(np.round(answer, 12))).split())
     except Exception as error:
-        print(type(error).__name__, error)
+        print(type(error).__name__, str(error).partition(" must ")[0])
 """
 
 

@@ -1,7 +1,6 @@
 """Children of fork get answers, whatever the parent was doing."""
 
 import pytest
-
 from processes import layers, run
 
 # Ends a child that hangs, and has the parent see how its children ended.

@@ -15,9 +15,11 @@ FOLDER = Path(rmsfast.__file__).parent
 # direction only. The package itself (its public names) stands where `__init__` does.
 LAYERS = [
     ["_formats", "_partial"],
-    ["_vectors", "_lanes", "_kernels"],
-    ["_launch", "_layout", "_sums", "_arguments", "reference"],
+    ["_vectors", "_lanes", "_stores", "_kernels", "_scalings"],
+    ["_launch", "_cache", "_layout", "_arguments", "reference"],
+    ["_sums", "_inputs", "_ratios"],
     ["reductions", "scaling", "summaries", "windows", "dose", "running"],
+    ["settings"],
     ["__init__"],
     ["files", "dask", "xarray", "plots", "hardware"],
     ["cli"],
@@ -29,7 +31,10 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 MAY_IMPORT = {
     "_vectors": {"numba", "llvmlite"},
     "_lanes": {"numba", "llvmlite"},
+    "_stores": {"numba", "llvmlite"},
     "_kernels": {"numba"},
+    "_scalings": {"numba"},
+    "_cache": {"numba"},
     "cli": {"click", "rich"},
     "dask": {"dask"},
     "xarray": {"xarray"},

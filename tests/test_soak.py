@@ -10,12 +10,12 @@ import rmsfast
 THREADS, CALLS = 4, 2000
 SETTINGS = {"get_num_threads", "set_num_threads", "show_config", "warmup"}
 FUNCTIONS = {
-    "rms": lambda x, y, axis: rmsfast.rms(x, axis=axis),
+    "rms": lambda x, _y, axis: rmsfast.rms(x, axis=axis),
     "rmse": lambda x, y, axis: rmsfast.rmse(x, y, axis=axis),
     "relative_rmse": lambda x, y, axis: rmsfast.relative_rmse(x, y, axis=axis, reference="x"),
-    "unit_rms": lambda x, y, axis: rmsfast.unit_rms(x, axis=axis),
-    "scale_to_rms": lambda x, y, axis: rmsfast.scale_to_rms(x, 2.0, axis=axis),
-    "rms_norm": lambda x, y, axis: rmsfast.rms_norm(x, axis=axis),
+    "unit_rms": lambda x, _y, axis: rmsfast.unit_rms(x, axis=axis),
+    "scale_to_rms": lambda x, _y, axis: rmsfast.scale_to_rms(x, 2.0, axis=axis),
+    "rms_norm": lambda x, _y, axis: rmsfast.rms_norm(x, axis=axis),
 }
 
 

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
+from processes import check_large, layers, run
 
 import rmsfast
-from processes import check_large, layers, run
 from rmsfast import _launch
 
 
@@ -151,7 +151,7 @@ def test_set_num_threads_below_one_is_refused(threads):
 
 @pytest.mark.parametrize("threads", [1.0, True, "2"])
 def test_set_num_threads_of_no_integer_is_refused(threads):
-    with pytest.raises(TypeError, match="^set_num_threads: threads must be None or an int >= 1"):
+    with pytest.raises(TypeError, match=r"^set_num_threads: threads must be None or an int >= 1"):
         rmsfast.set_num_threads(threads)
 
 
