@@ -74,8 +74,11 @@ class Inputs:
             )
 
     def operands(self) -> list[Operand]:
-        pairs = [*zip(self.arrays, self.kinds, strict=True), None][:2]
-        return [*pairs, None, self.where, self.weights]
+        """X, x_hat, -, where, weights; an error is the same either way, so formats are ordered."""
+        pairs = list(zip(self.arrays, self.kinds, strict=True))
+        if self.function == "rmse":
+            pairs.sort(key=lambda pair: pair[1])
+        return [*[*pairs, None][:2], None, self.where, self.weights]
 
     def by_reference(self) -> Any:
         """The answer of the NumPy implementation."""

@@ -48,7 +48,12 @@ UP_EXPONENT, DOWN_EXPONENT = 1800, -1200
 
 # Callees have no entry from Python: half the time to compile. What is not forced inline says
 # so, or it would take that over from its caller.
-WITHIN = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+WITHIN = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 inner = njit(forceinline=False, **WITHIN)
 hot = njit(forceinline=True, **WITHIN)
 serial = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
@@ -167,7 +172,7 @@ def root(p, single):
     t, t_low = two_product(r, r)
     u, u_low = two_product(p[3], t)
     residual = (((p[0] - u) - u_low) + (p[1] - p[3] * t_low)) - p[4] * t
-    return r + residual * r * (0.5 / p[0])
+    return r + residual * (r * (0.5 / p[0]))
 
 
 @hot
@@ -582,8 +587,10 @@ def size_pair(p, kind, number, exponent):
     if kind == SQUARES:
         return root_pair(p[:8])
     if kind == DEVIATION:  # about a rounded mean, whose error is `number`
-        q, low, e = add_scaled(p[0], p[1], p[2], -p[3] * number * number, 0.0, 2.0 * exponent)
-        return root_pair((0.0 if q < 0.0 else q, low, e, p[3], p[4], p[5], p[6], p[7]))
+        number = math.ldexp(number, int(p[2]) // 2 - int(exponent))
+        q, low = add_pairs(p[0], p[1], -p[3] * number * number, 0.0)
+        q, low = (p[0], p[1]) if math.isnan(q) else (max(q, 0.0), low)
+        return root_pair((q, low, p[2], p[3], p[4], p[5], p[6], p[7]))
     if p[3] == 0.0:
         return np.nan, 0.0, 0.0
     if kind == MEAN:

@@ -75,11 +75,7 @@ def _load() -> tuple[ModuleType, ...]:
                 processes = sys.modules.get("multiprocessing.process")
                 if numba_threads() and processes and processes.parent_process():
                     _may_start = False
-                from numba import config
-
-                before, config.CACHE_DIR = config.CACHE_DIR, ""
                 _modules = tuple(import_module("rmsfast." + name) for name in MODULES)
-                config.CACHE_DIR = before
         return _modules
 
 

@@ -14,6 +14,7 @@ from rmsfast._vectors import (
     F32,
     F64,
     HALF,
+    I1,
     I16,
     I32,
     I64,
@@ -55,7 +56,7 @@ def narrowed(em, kind, v):
         "==", b.and_(bits, em.like(bits, (1 << dropped) - 1)), em.like(bits, 1 << (dropped - 1))
     )
     small = b.icmp_unsigned("<", size, em.like(size, least))
-    some = em.call(f"llvm.vector.reduce.or.v{em.lanes}i1", ir.IntType(1), b.or_(halfway, small))
+    some = em.call(f"llvm.vector.reduce.or.v{em.lanes}i1", I1, b.or_(halfway, small))
     cell = cgutils.alloca_once_value(b, bits)
     with b.if_then(some, likely=False):
         back = b.fpext(single, em.vector(F64))
@@ -193,6 +194,69 @@ class Scaling:
         return em.b.select(finite, em.b.fadd(y, error), y)
 
 
+class SwiftBfloat16:
+    """Lines of bfloat16 times one factor by float32, where that is as good as float64.
+
+    The factor is split into a, of 12 bits, and b: x * a is exact, so one fused addition of
+    x * b gives float32 that is rounded once. Rounding that to bfloat16 can go wrong only
+    halfway between two codes; there, and where x is not a plain number or its product comes
+    near the subnormals, the line is done in float64.
+    """
+
+    @staticmethod
+    def serves(em, scaling):
+        kinds = {scaling.kind, component_of(scaling.x)}
+        alone = scaling.gain is None and scaling.high is None
+        return em.fused and alone and kinds == {"bfloat16"}
+
+    def __init__(self, em, scaling, factor):
+        self.em, b = em, em.b
+        high = b.extract_value(factor, 0)
+        size = em.absolute(high)
+        usual = b.and_(
+            b.fcmp_ordered(">", size, F64(2.0**-100)), b.fcmp_ordered("<", size, F64(2.0**100))
+        )
+        bits = b.and_(b.bitcast(b.fptrunc(high, F32), I32), I32(0xFFFFF000))
+        first = b.bitcast(bits, F32)
+        rest = b.fptrunc(b.fsub(high, b.fpext(first, F64)), F32)
+        self.lanes = em.lanes // 2
+        self.a, self.b = (em.splat(part, self.lanes) for part in (first, rest))
+        least = b.bitcast(b.fptrunc(b.fdiv(F64(2.0**-102), size), F32), I32)
+        least = b.trunc(b.lshr(least, I32(16)), I16)  # codes up to this one give small products
+        self.least = em.splat(b.select(usual, least, I16(0x7F7F)))
+
+    def line(self, pointer, index, slow):
+        em, b = self.em, self.em.b
+        single = em.vector(F32, self.lanes)
+        pointer = b.gep(pointer, [b.mul(index, I64(2))])
+        codes = b.load(b.bitcast(pointer, em.vector(I32, self.lanes).as_pointer()))
+        codes.align = 1
+        size = b.bitcast(codes, em.vector(I16))
+        size = b.and_(size, em.like(size, 0x7FFF))
+        small = b.icmp_unsigned("<", b.sub(size, em.like(size, 1)), self.least)
+        odd_one = b.or_(small, b.icmp_unsigned(">=", size, em.like(size, 0x7F80)))
+        halves = []
+        for bits in (
+            b.shl(codes, em.like(codes, 16)),
+            b.and_(codes, em.like(codes, 0xFFFF0000)),
+        ):
+            x = b.bitcast(bits, single)
+            y = em.call(f"llvm.fma.v{self.lanes}f32", single, x, self.b, b.fmul(x, self.a))
+            halves.append(b.add(b.bitcast(y, codes.type), em.like(codes, 0x8000)))
+        ties = [b.and_(h, em.like(h, 0xFFFF)) for h in halves]
+        ties = [b.icmp_unsigned("==", t, em.like(t, 0)) for t in ties]
+        some = b.or_(
+            em.call(f"llvm.vector.reduce.or.v{em.lanes}i1", I1, odd_one),
+            em.call(f"llvm.vector.reduce.or.v{self.lanes}i1", I1, b.or_(*ties)),
+        )
+        even, odd = halves
+        joined = b.or_(b.lshr(even, em.like(even, 16)), b.and_(odd, em.like(odd, 0xFFFF0000)))
+        cell = cgutils.alloca_once_value(b, b.bitcast(joined, em.vector(I16)))
+        with b.if_then(some, likely=False):
+            b.store(slow(), cell)
+        return b.load(cell)
+
+
 @intrinsic
 def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset, count, streaming):
     """target[0:count] = round(x * factor * (offset + gain)), side by side.
@@ -223,6 +287,14 @@ def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset,
                 values[1] = (builder.fadd(values[1][0], offset), None)
             return scaling.value(em, values, factor)
 
+        swift = SwiftBfloat16(em, scaling, args[5]) if SwiftBfloat16.serves(em, scaling) else None
+
+        def line(index):
+            """A whole cache line of the result."""
+            if swift is None:
+                return value(index, None)
+            return swift.line(pointers[0], index, lambda: value(index, None))
+
         def place(index):
             p = builder.gep(target, [builder.mul(index, I64(size))])
             return builder.bitcast(p, element.as_pointer())
@@ -246,7 +318,7 @@ def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset,
             for branch, aligned in ((past, True), (through, False)):
                 with branch, cgutils.for_range(builder, lines) as loop:
                     index = builder.add(head, builder.mul(loop.index, I64(em.lanes)))
-                    store = builder.store(value(index, None), place(index))
+                    store = builder.store(line(index), place(index))
                     store.align = LINE if aligned else 1
                     if aligned:
                         one = builder.module.add_metadata([ir.Constant(I32, 1)])

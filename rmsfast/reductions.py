@@ -75,26 +75,13 @@ def rms(
     if plain and not keepdims and type(x) is np.ndarray and nan_policy == "propagate":
         small = _small(x.dtype, x.shape, x.strides, axis if type(axis) is int else None)
         if small is not None:
-            wider, how, wide, plan, result_dtype = small
-            result = np.empty(plan.rows, result_dtype)
-            x = x if wider is None else x.astype(wider)
+            kernel, wider, walk, rows, shape, result_dtype = small
+            result = np.empty(rows, result_dtype)
+            x = x if wider is None else x.astype(wider, order="C")
             first = x[0] if x.ndim == 2 else x[(0,) * (x.ndim - 1)]
-            arrays = (first, None, None, None, None)
-            args = (
-                arrays,
-                how,
-                wide,
-                plan.g,
-                plan.outer,
-                0,
-                plan.length,
-                result,
-                None,
-                0,
-                plan.rows,
-            )
-            _launch.call(_launch.kernel_module("_kernels").row_roots, args, x.dtype)
-            return result.reshape(plan.shape) if plan.shape else result[0]
+            args = ((first, None, None, None, None), *walk, result, None, 0, rows)
+            _launch.call(kernel, args, x.dtype)
+            return result.reshape(shape) if shape else result[0]
     inputs = Inputs(
         "rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
     )
@@ -278,6 +265,8 @@ def _small(
         return None
     wider = _formats.common((kind,))[0]
     axes, size = (axis % len(shape),), dtype.itemsize
+    if wider != kind:  # a copy is made, in C order
+        strides, size = np.empty(shape, wider).strides, np.dtype(wider).itemsize
     is_complex = kind.startswith("complex")
     halves = (size >> is_complex,) * 5
     sides = (strides, None, None, None, None)
@@ -287,7 +276,9 @@ def _small(
     result = np.dtype(_formats.result_kind((kind,)))
     how = (None, _sums.exact((wider,), result, False), None)
     wide = True if wider in ("float64", "complex128") else None
-    return None if wider == kind else np.dtype(wider), how, wide, plan, result
+    walk = (how, wide, plan.g, plan.outer, 0, plan.length)
+    kernel = _launch.kernel_module("_kernels").row_roots
+    return kernel, None if wider == kind else np.dtype(wider), walk, plan.rows, plan.shape, result
 
 
 def _roots(inputs: Inputs) -> tuple[np.ndarray, np.ndarray | None]:
