@@ -209,7 +209,7 @@ class SwiftBfloat16:
         alone = scaling.gain is None and scaling.high is None
         return em.fused and alone and kinds == {"bfloat16"}
 
-    def __init__(self, em, scaling, factor):
+    def __init__(self, em, factor):
         self.em, b = em, em.b
         high = b.extract_value(factor, 0)
         size = em.absolute(high)
@@ -287,7 +287,7 @@ def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset,
                 values[1] = (builder.fadd(values[1][0], offset), None)
             return scaling.value(em, values, factor)
 
-        swift = SwiftBfloat16(em, scaling, args[5]) if SwiftBfloat16.serves(em, scaling) else None
+        swift = SwiftBfloat16(em, args[5]) if SwiftBfloat16.serves(em, scaling) else None
 
         def line(index):
             """A whole cache line of the result."""

@@ -133,6 +133,8 @@ def _blocks(
 ) -> np.ndarray:
     """Partials of blocks first to first + blocks of every row of a piece, row after row."""
     plan = walk.plan
+    if piece.rows == plan.rows:  # of which walks of other strides may have other groups
+        piece = everything(plan)
     found = np.empty((piece.rows * blocks, fields_of(how)))
     block_bytes = min(plan.length, BLOCK) * element_bytes(walk)
     args: tuple[Any, ...] = (walk.arrays, how, walk.wide, plan.g, plan.outer)

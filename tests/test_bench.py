@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from bench.table import README, parts, table
 
 RESULTS = sorted((Path(__file__).parent.parent / "bench" / "results").glob("*.json"))

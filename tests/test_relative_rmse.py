@@ -558,3 +558,13 @@ def test_relative_rmse_of_whole_array_is_not_the_mean_of_rows(reference):
     size = {"x": Fraction(74, 4), "range": Fraction(64)}[reference]
     result = relative_rmse(x, x_hat, reference=reference, axis=None)
     assert ulp_error(result, 1 / size) <= 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_relative_rmse_of_walks_that_join_other_axes_is_that_of_copies(axis):
+    rng = np.random.default_rng(42)
+    x = np.asfortranarray(rng.normal(size=(7, 4, 49)))
+    y = rng.normal(size=(7, 4, 49))[..., ::-1]
+    found = relative_rmse(x, y, reference="x", axis=axis)
+    copies = relative_rmse(x.copy("C"), y.copy("C"), reference="x", axis=axis)
+    np.testing.assert_array_equal(found, copies)
