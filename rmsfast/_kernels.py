@@ -178,7 +178,8 @@ def root(p, single):
 @hot
 def finish(p, out, flags, row):
     """Store the root of a partial; flags: 1 if NaN was dropped, 2 if a weight was bad."""
-    out[row] = root(p, out.itemsize == 4)
+    r = root(p, out.itemsize == 4)
+    out[row] = r if r == r else np.nan  # one NaN, whatever its bits were in the input
     if flags is not None:
         flags[row] = (p[6] > 0.0) + 2 * (p[7] > 0.0)
 

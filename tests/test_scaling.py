@@ -414,7 +414,9 @@ def test_unit_rms_first_zero_row_has_the_index_of_the_result_of_rms(axis):
     x[at] = 0
     zero = np.argwhere(rms(x, axis=axis) == 0)
     count, first = len(zero), tuple(zero[0].tolist())
-    with pytest.raises(ValueError, match=rf"got {count} zero rows, the first at index ") as refusal:
+    with pytest.raises(
+        ValueError, match=rf"got {count} zero rows?, the first at index "
+    ) as refusal:
         unit_rms(x, axis=axis)
     assert str(refusal.value).endswith(f"index {first}")
 
