@@ -228,6 +228,11 @@ def launch(name: str, args: Args, units: int, unit_bytes: int, threads: int | No
             serial(*args, begin, end)
 
 
+def parallel_region() -> threading.Lock:
+    """The lock of the one parallel region of this process."""
+    return _region
+
+
 def _in_parallel(name: str, args: Args, workers: int) -> None:
     """Run a parallel kernel; the caller's number of Numba threads stays."""
     import numba

@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rmsfast import _launch
+
 __all__ = ["ceiling", "ceilings", "machine", "paired"]
 
 Kind = Literal["read", "copy", "write"]
@@ -203,13 +205,19 @@ def sweeps(nbytes: int, threads: int | None = None, kind: Kind | None = None) ->
     x = aligned_empty(nbytes)
     y = x if kind == "read" else aligned_empty(nbytes)
     for fresh in (x, y):  # memory is placed where the thread that first touches it runs
-        sweep(x, fresh, PIECE, names.index("write, ordinary stores"), 1, seen)
+        alone(sweep, x, fresh, PIECE, names.index("write, ordinary stores"), 1, seen)
     repeats = -(-LEAST_SWEPT // nbytes) if nbytes < LEAST_SWEPT else 1
     for number, (name, method) in enumerate(METHODS.items()):
         if kind in (None, method.kind):
             counted = nbytes * repeats * (2 if method.kind == "copy" else 1)
-            run = functools.partial(sweep, x, y, PIECE, number, repeats, seen)
+            run = functools.partial(alone, sweep, x, y, PIECE, number, repeats, seen)
             yield Sweep(name, threads, counted, run)
+
+
+def alone(sweep: Callable[..., None], *args: Any) -> None:
+    """Run a sweep as the one parallel region of the process."""
+    with _launch.parallel_region():
+        sweep(*args)
 
 
 def seconds(call: Callable[[], object]) -> float:
