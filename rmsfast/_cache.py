@@ -14,7 +14,16 @@ from typing import Any
 
 from numba.core import caching
 
-SOURCES = ("_partial.py", "_vectors.py", "_lanes.py", "_stores.py", "_kernels.py", "_scalings.py")
+SOURCES = (
+    "_partial.py",
+    "_vectors.py",
+    "_terms.py",
+    "_memory.py",
+    "_lanes.py",
+    "_stores.py",
+    "_kernels.py",
+    "_scalings.py",
+)
 
 
 @cache

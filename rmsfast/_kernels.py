@@ -21,21 +21,23 @@ from rmsfast._lanes import (
     DEPTH,
     accumulate,
     accumulate_columns,
+    clear_columns,
+    columns_tuple,
+    lane_state,
+    reduce_columns,
+    reduce_lanes,
+    state_size,
+    term,
+    two_product,
+)
+from rmsfast._memory import (
     address,
     addresses,
     advance,
     aligned,
-    clear_columns,
-    columns_tuple,
     fetch,
-    lane_state,
     rare,
-    reduce_columns,
-    reduce_lanes,
     scratch_space,
-    state_size,
-    term,
-    two_product,
 )
 from rmsfast._partial import BLOCK, EXTENT_FIELDS
 from rmsfast._partial import EMPTY as NOTHING

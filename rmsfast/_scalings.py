@@ -25,7 +25,7 @@ from rmsfast._kernels import (
     serial,
     sum_block,
 )
-from rmsfast._lanes import address, addresses, advance, fetch, scratch_space
+from rmsfast._memory import address, addresses, advance, fetch, scratch_space
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._stores import PACKED, any_nonzero, fence, number_at, scatter, write_run

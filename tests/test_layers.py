@@ -15,7 +15,7 @@ FOLDER = Path(rmsfast.__file__).parent
 # direction only. The package itself (its public names) stands where `__init__` does.
 LAYERS = [
     ["_formats", "_partial"],
-    ["_vectors", "_lanes", "_stores", "_kernels", "_scalings"],
+    ["_vectors", "_terms", "_memory", "_lanes", "_stores", "_kernels", "_scalings"],
     ["_launch", "_cache", "_layout", "_arguments", "reference"],
     ["_sums", "_inputs", "_ratios"],
     ["reductions", "scaling", "summaries", "windows", "dose", "running"],
@@ -31,6 +31,8 @@ MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
 MAY_IMPORT = {
     "_vectors": {"numba", "llvmlite"},
     "_lanes": {"numba", "llvmlite"},
+    "_memory": {"numba", "llvmlite"},
+    "_terms": {"numba", "llvmlite"},
     "_stores": {"numba", "llvmlite"},
     "_kernels": {"numba"},
     "_scalings": {"numba"},
