@@ -229,10 +229,10 @@ def add(a, b):
 
 
 @hot
-def sum_run(arrays, how, bases, start, count, scale):
+def sum_run(arrays, how, bases, start, count):
     """The partial of a run of a row that lies side by side."""
     state = lane_state(arrays, how)
-    accumulate(state, arrays, how, addresses(arrays, bases, start), scale, count)
+    accumulate(state, arrays, how, addresses(arrays, bases, start), None, count)
     return reduce_lanes(state, arrays, how, count)
 
 
@@ -361,7 +361,7 @@ def checked(arrays, how, wide, weights, extent, g, outer, apart, bases, start, c
 def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
     """The partial of one block."""
     if awkward == 0:
-        p = sum_run(arrays, how, bases, start, count, None)
+        p = sum_run(arrays, how, bases, start, count)
     else:
         p = sum_awkward(arrays, how, g, outer, awkward | ALL, bases, start, count, None)
     apart = awkward | ALL if awkward else 0

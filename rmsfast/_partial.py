@@ -11,9 +11,7 @@ import numpy as np
 FIELDS = 8
 EXTENT_FIELDS = 12  # and the least and largest value, as pairs; the sum is not of squares
 BLOCK = 16384  # elements
-EMPTY = (0.0, 0.0, 1.0e6, 0.0, 0.0, 1.0e6, 0.0, 0.0)
-
-
+EMPTY = (0.0, 0.0, 1.0e6, 0.0, 0.0, 1.0e6, 0.0, 0.0)  # exponents that yield to any other
 EMPTY_EXTENT = (*EMPTY, np.inf, 0.0, -np.inf, 0.0)
 
 

@@ -45,9 +45,6 @@ class Sum:
     def size(self, em, v):
         return em.absolute(v) if self.extent else v
 
-    def kind(self, array):
-        return component_of(array)
-
     # Emission: `values` are (value, error) pairs of vectors, one an array, None if absent.
 
     def keep(self, em, values, valid):
@@ -96,7 +93,7 @@ class Sum:
     def integers(self):
         """Whether differences of x and y are exact in float64."""
         small = EXACT | {"int32", "uint32"}
-        return {self.kind(self.x), self.kind(self.y)} <= small
+        return {component_of(self.x), component_of(self.y)} <= small
 
     def value(self, em, values, scale):
         """X - y as a pair; scale: factors of the inputs and of what comes of them."""

@@ -297,20 +297,16 @@ class _Scaled:
         if found is not None and self.out is not None and np.may_share_memory(found[0], self.out):
             found = found[0].copy(), found[1]
         if _launch.kernels() is None:
-            self.options.pop("where", None)
             return self.by_reference(
                 gain, eps=eps, gain_offset=gain_offset, cast=cast, eps_mode=eps_mode
             )
-        target = np.ones(1)
-        late = cast == "after_gain"
+        target, late = 1.0, cast == "after_gain"
         if found is not None and found[0].ndim == 0 and late:  # one number: part of the factor
-            target = np.array([float(found[0].astype(np.float64)) + gain_offset])
+            target = float(found[0].astype(np.float64)) + gain_offset
             found = None
         if found is not None:
             found = _layout.along(found[0], self.shape, self.axes), found[1]
-        targets = np.broadcast_to(
-            target.reshape(()) if target.size == 1 else target, self.rows_shape
-        )
+        targets = np.broadcast_to(target, self.rows_shape)
         mode = {"inside": "INSIDE", "outside": "OUTSIDE", "max": "MAX"}[eps_mode]
         return self.written(found, targets, "nan", mode, eps, gain_offset, None if late else True)
 
