@@ -204,29 +204,26 @@ def weak_numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def kept(
-    function: str, sources: list[Source], where: Any, shape: tuple[int, ...]
-) -> tuple[np.ndarray, str] | None:
-    """What is kept: `where`, or a mask of hidden values, or both in one array."""
-    masks = [s.mask for s in sources if s.mask is not None]
-    chosen = None
+Mask = tuple[np.ndarray, str]  # True keeps (bool) or leaves out (hidden)
+
+
+def kept(function: str, sources: list[Source], where: Any, shape: tuple[int, ...]) -> list[Mask]:
+    """What is kept: `where`, and masks of hidden values; for small arrays all in one."""
+    hidden = [np.broadcast_to(s.mask, shape) for s in sources if s.mask is not None]
+    chosen = []
     if where is not None:
         try:
-            chosen = np.asarray(where)
+            given = np.asarray(where)
         except ValueError:
             raise fail(
                 function, "where", "be a boolean array", "rows of different lengths"
             ) from None
-        if chosen.dtype != np.bool_:
-            raise TypeError(f"{function}: where must be boolean, got dtype {chosen.dtype}")
-        chosen = broadcast(function, "where", chosen, shape)
-    if not masks:
-        return None if chosen is None else (chosen, "bool")
-    masks = [np.broadcast_to(m, shape) for m in masks]
-    hidden = masks[0] if len(masks) == 1 else masks[0] | masks[1]
-    if chosen is None and hidden.size > _formats.SMALL_BYTES:
-        return hidden, "hidden"  # a copy of ~hidden would be as large as the mask
-    return (~hidden if chosen is None else chosen & ~hidden), "bool"
+        if given.dtype != np.bool_:
+            raise TypeError(f"{function}: where must be boolean, got dtype {given.dtype}")
+        chosen = [broadcast(function, "where", given, shape)]
+    if hidden and math.prod(shape) <= _formats.SMALL_BYTES:
+        chosen, hidden = [np.logical_and.reduce([*chosen, *(~m for m in hidden)])], []
+    return [(m, "bool") for m in chosen] + [(m, "hidden") for m in hidden]
 
 
 def weights(function: str, given: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, str] | None:
@@ -327,7 +324,7 @@ def check_format(function: str, format: Any) -> None:
         )
 
 
-def check_flags(function: str, flags: np.ndarray, nan_policy: str) -> None:
+def check_flags(function: str, names: tuple[str, ...], flags: np.ndarray, nan_policy: str) -> None:
     """The refusals that only a look at every value can make."""
     if (flags & 2).any():
         actual = "a negative, infinite or NaN weight"
@@ -336,7 +333,7 @@ def check_flags(function: str, flags: np.ndarray, nan_policy: str) -> None:
         count = int(np.count_nonzero(flags & 1))
         raise fail(
             function,
-            "x",
+            " and ".join(names),
             "hold no NaN under nan_policy='raise'",
             f"NaN in {count} of {flags.size} rows",
         )

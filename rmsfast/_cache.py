@@ -16,6 +16,7 @@ from numba.core import caching
 
 SOURCES = (
     "_partial.py",
+    "_layout.py",
     "_vectors.py",
     "_terms.py",
     "_memory.py",
@@ -23,6 +24,7 @@ SOURCES = (
     "_stores.py",
     "_kernels.py",
     "_scalings.py",
+    "_relative.py",
 )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _formats
+from rmsfast import _arguments, _formats, _layout
 from rmsfast._layout import Operand
 
 
@@ -28,7 +28,7 @@ class Inputs:
         self.function, self.given, self.nan_policy = function, given, nan_policy
         self.options = {"axis": axis, "keepdims": keepdims, "where": where, "weights": weights}
         self.options |= {"nan_policy": nan_policy, "dtype": dtype, "out": out, "format": format}
-        names = ("x", "x_hat")[: len(given)]
+        self.names = names = ("x", "x_hat")[: len(given)]
         _arguments.check_format(function, format)
         given = _arguments.weak_numbers(given)
         sources = [
@@ -42,17 +42,13 @@ class Inputs:
         self.shape, self.axes = _arguments.common_shape(function, names, shapes, axis)
         self.scalar = not any(shapes)
         self.kinds = tuple(s.kind for s in sources)
+        self.is_complex = any(kind.startswith("complex") for kind in self.kinds)
         arrays = [s.array for s in sources]
         default = _formats.result_kind(self.kinds)
-        if len({k.startswith("complex") for k in self.kinds}) > 1:  # real beside complex
-            single = _formats.NARROW.issuperset(self.kinds)
-            arrays, self.kinds = _formats.cast(
-                arrays, self.kinds, ("complex64" if single else "complex128",) * 2
-            )
-        elif sum(a.nbytes for a in arrays) <= _formats.SMALL_BYTES:
+        if sum(a.nbytes for a in arrays) <= _formats.SMALL_BYTES:
             arrays, self.kinds = _formats.cast(arrays, self.kinds, _formats.common(self.kinds))
         self.arrays = [np.broadcast_to(a, self.shape) for a in arrays]
-        self.where = _arguments.kept(function, sources, where, self.shape)
+        self.masks = _arguments.kept(function, sources, where, self.shape)
         self.weights = _arguments.weights(function, weights, self.shape)
         self.dtype = _arguments.result_dtype(function, dtype, default)
         self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
@@ -78,7 +74,7 @@ class Inputs:
         pairs = list(zip(self.arrays, self.kinds, strict=True))
         if self.function == "rmse":
             pairs.sort(key=lambda pair: pair[1])
-        return [*[*pairs, None][:2], None, self.where, self.weights]
+        return [*[*pairs, None][:2], None, *_layout.around(self.masks, self.weights)]
 
     def by_reference(self) -> Any:
         """The answer of the NumPy implementation."""
@@ -89,7 +85,7 @@ class Inputs:
     def result(self, roots: np.ndarray, flags: np.ndarray | None) -> Any:
         """The roots, one a row, as what the caller asked for; the last refusals."""
         if flags is not None:
-            _arguments.check_flags(self.function, flags, self.nan_policy)
+            _arguments.check_flags(self.function, self.names, flags, self.nan_policy)
         if roots.dtype != self.dtype:
             roots = _formats.rounded(roots, self.dtype)
         result = roots.reshape(self.result_shape)

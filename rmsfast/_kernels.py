@@ -6,10 +6,10 @@ same form, the number of NaN left out and of bad weights. Every row is cut into 
 BLOCK elements, whose partials are folded in order.
 
 Arrays arrive as one-dimensional views of any stride; where their elements lie is told by
-`g`: row 0 the shape, rows 1 to 5 the strides in bytes of x, y, partner, where, weights.
-The first `outer` axes count rows, the others coordinates in C order. Bit k of `awkward`
-says that the coordinates of array k do not lie side by side, bit 8 + k that its bytes
-are swapped.
+`g`: row 0 the shape, the others the strides in bytes of x, y, partner, where, weights and
+more masks. The first `outer` axes count rows, the others coordinates in C order. Bit k of
+`awkward` says that the coordinates of array k do not lie side by side, bit SWAPPED + k that
+its bytes are swapped.
 """
 
 import math
@@ -30,14 +30,18 @@ from rmsfast._lanes import (
     term,
     two_product,
 )
+from rmsfast._layout import APART
 from rmsfast._memory import (
     address,
     addresses,
     advance,
     aligned,
     fetch,
+    moved,
+    offsets,
     rare,
     scratch_space,
+    strides_of,
 )
 from rmsfast._partial import BLOCK, EXTENT_FIELDS
 from rmsfast._partial import EMPTY as NOTHING
@@ -45,7 +49,6 @@ from rmsfast._vectors import LANES, SCRATCH, WIDTH
 
 LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the range of float64
 UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
-ALL = -1 ^ (0b11111 << 9)  # all arrays out of place, no bytes swapped
 UP_EXPONENT, DOWN_EXPONENT = 1800, -1200
 
 # Callees have no entry from Python: half the time to compile. What is not forced inline says
@@ -200,31 +203,6 @@ def store(partials, k, p):
         partials[k, i] = p[i]
 
 
-# ------------------------------------------------------------------------------ where
-
-
-@inner
-def offsets(g, begin, end, index):
-    """Byte offset in each array of position `index` counted in C order over axes of g."""
-    x = y = partner = where = weights = 0
-    for axis in range(end - 1, begin - 1, -1):
-        i = index
-        if axis > begin:
-            index //= g[0, axis]
-            i -= index * g[0, axis]
-        x += i * g[1, axis]
-        y += i * g[2, axis]
-        partner += i * g[3, axis]
-        where += i * g[4, axis]
-        weights += i * g[5, axis]
-    return x, y, partner, where, weights
-
-
-@inner
-def add(a, b):
-    return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3], a[4] + b[4]
-
-
 # --------------------------------------------------------------------------- row sums
 
 
@@ -241,16 +219,15 @@ def gather(arrays, g, outer, apart, bases, first, count, memory):
     """Pointers to `count` coordinates of a row from `first` on, copied side by side if `apart`."""
     rare()
     last = g.shape[1] - 1
-    strides, length, done = (0, 0, 0, 0, 0), count, 0
+    strides, length, done = strides_of(arrays, g, last if last >= outer else -1, 1), count, 0
     if last >= outer:
-        strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
         length = min(length, g[0, last] - first % g[0, last])
-    places = add(bases, offsets(g, outer, last + 1, first))
+    places = moved(bases, offsets(arrays, g, outer, last + 1, first))
     pointers = fetch(arrays, places, strides, apart, length, memory, 0)
     done = length
     while done < count:
         length = min(count - done, g[0, last])
-        places = add(bases, offsets(g, outer, last + 1, first + done))
+        places = moved(bases, offsets(arrays, g, outer, last + 1, first + done))
         fetch(arrays, places, strides, apart, length, memory, done)
         done += length
     return pointers
@@ -363,8 +340,8 @@ def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
     if awkward == 0:
         p = sum_run(arrays, how, bases, start, count)
     else:
-        p = sum_awkward(arrays, how, g, outer, awkward | ALL, bases, start, count, None)
-    apart = awkward | ALL if awkward else 0
+        p = sum_awkward(arrays, how, g, outer, awkward | APART, bases, start, count, None)
+    apart = awkward | APART if awkward else 0
     return checked(arrays, how, wide, arrays[4], how[2], g, outer, apart, bases, start, count, p)
 
 
@@ -372,7 +349,7 @@ def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
 def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of rows begin to end of `length` coordinates."""
     for row in range(begin, end):
-        bases = offsets(g, 0, outer, row)
+        bases = offsets(arrays, g, 0, outer, row)
         p = NOTHING
         for start in range(0, length, BLOCK):
             q = sum_block(
@@ -399,7 +376,7 @@ def row_partials(
         row = unit // blocks
         start = (first + unit - row * blocks) * BLOCK
         row += base
-        bases = offsets(g, 0, outer, row)
+        bases = offsets(arrays, g, 0, outer, row)
         n = min(length - start, BLOCK)
         store(partials, unit, sum_block(arrays, how, wide, g, outer, awkward, bases, start, n))
 
@@ -424,28 +401,23 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, 
     """Add coordinates start to stop of neighbouring rows to the lanes of a tile."""
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
-    strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+    strides = strides_of(arrays, g, last, 1)
     ahead = DEPTH * LANES * g[1, end - 1]
     first = start
     if ragged == 0 and end == outer + 1:
         # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
         first = stop - (stop - start) % (DEPTH * LANES)
-        steps = (
-            LANES * g[1, outer],
-            LANES * g[2, outer],
-            LANES * g[3, outer],
-            LANES * g[4, outer],
-            LANES * g[5, outer],
-        )
+        steps = strides_of(arrays, g, outer, LANES)
         for j in range(start, first, DEPTH * LANES):
             for lane in range(LANES):
-                pointers = addresses(arrays, add(bases, offsets(g, outer, end, j + lane)), 0)
+                places = moved(bases, offsets(arrays, g, outer, end, j + lane))
+                pointers = addresses(arrays, places, 0)
                 at = advance(lanes, lane * tile * 8)
                 accumulate_columns(
                     at, LANES * tile * 8, arrays, how, pointers, steps, ahead, columns
                 )
     for j in range(first, stop):
-        places = add(bases, offsets(g, outer, end, j))
+        places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
         at = advance(lanes, (j % LANES) * tile * 8)
         accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, ahead, columns)
@@ -472,11 +444,10 @@ def column_partials(
         stop = min(length, start + BLOCK)
         row = prefix * columns + t * tile
         n = min(tile, columns - t * tile)
+        bases = offsets(arrays, g, 0, outer, row)
         state = aligned(memory)  # here, so that the memory is kept while the loop runs
         clear_columns(state, LANES * tile, arrays, how)
-        sum_tile(
-            arrays, how, g, outer, ragged, offsets(g, 0, outer, row), start, stop, n, state, tile
-        )
+        sum_tile(arrays, how, g, outer, ragged, bases, start, stop, n, state, tile)
         for c in range(0, n, WIDTH):
             lanes = advance(state, c * 8)
             reduce_columns(
@@ -484,7 +455,7 @@ def column_partials(
             )
             for i in range(min(WIDTH, n - c)):
                 p = columns_tuple(address(fields, 0), i)
-                bases = offsets(g, 0, outer, row + c + i)
+                own = offsets(arrays, g, 0, outer, row + c + i)
                 p = checked(
                     arrays,
                     how,
@@ -493,8 +464,8 @@ def column_partials(
                     how[2],
                     g,
                     outer,
-                    ragged | ALL,
-                    bases,
+                    ragged | APART,
+                    own,
                     start,
                     stop - start,
                     p,
@@ -565,75 +536,3 @@ def roots(partials, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of a partial."""
     for row in range(begin, end):
         finish(load(partials, row), out, flags, row)
-
-
-# ------------------------------------------------------------------- relative errors
-
-SQUARES, MEAN, RANGE, MAX, DEVIATION, NUMBER = range(6)  # what a reference is made of
-
-
-@inner
-def mean_pair(p):
-    """Sum / weight as a pair with an exponent."""
-    high, low, e = p[0], p[1], p[2] - p[5]
-    if abs(high) < 2.0**-400:  # the quotient would lose digits where it is subnormal
-        high, low, e = high * UP, low * UP, e + 900.0
-    h, low = divide_pairs(high, low, p[3], p[4])
-    return h, low, e
-
-
-@inner
-def size_pair(p, kind, number, exponent):
-    """The size that an error is divided by, as a pair with an exponent."""
-    if kind == NUMBER:
-        return number, 0.0, exponent
-    if kind == SQUARES:
-        return root_pair(p[:8])
-    if kind == DEVIATION:  # about a rounded mean, whose error is `number`
-        number = math.ldexp(number, int(p[2]) // 2 - int(exponent))
-        q, low = add_pairs(p[0], p[1], -p[3] * number * number, 0.0)
-        q, low = (p[0], p[1]) if math.isnan(q) else (max(q, 0.0), low)
-        return root_pair((q, low, p[2], p[3], p[4], p[5], p[6], p[7]))
-    if p[3] == 0.0:
-        return np.nan, 0.0, 0.0
-    if kind == MEAN:
-        h, low, e = mean_pair(p)
-        return (h, low, e) if h >= 0.0 else (-h, -low, e)
-    if kind == MAX:
-        return max(abs(p[8]), abs(p[10])) if p[8] == p[8] else p[8], 0.0, 0.0
-    h, low = add_pairs(p[10], p[11], -p[8], -p[9])
-    if math.isfinite(h) or not math.isfinite(p[8]) or not math.isfinite(p[10]):
-        return h, low if math.isfinite(h) else 0.0, 0.0
-    h, low = add_pairs(0.5 * p[10], 0.5 * p[11], -0.5 * p[8], -0.5 * p[9])
-    return h, low, -1.0
-
-
-@serial
-def ratios(errors, sizes, kind, numbers, out, flags, begin, end):
-    """out[row] = root mean square error / size; flags: as for `finish`, 4 if the size is 0."""
-    for row in range(begin, end):
-        p = load(errors, row)
-        h, low, e = root_pair(p)
-        size, size_low, size_e = size_pair(
-            extent_of(sizes, row), kind, numbers[row, 0], numbers[row, 1]
-        )
-        q, low = divide_pairs(h, low, size, size_low)
-        out[row] = rounded(q, low, e - size_e)
-        flags[row] = (p[6] > 0.0) + 2 * (p[7] > 0.0) + 4 * (size == 0.0)
-
-
-@hot
-def extent_of(sizes, row):
-    k = sizes.shape[1] - 4  # partials of squares have no extents: their last fields stand in
-    p = load(sizes, row)
-    return (*p, sizes[row, k], sizes[row, k + 1], sizes[row, k + 2], sizes[row, k + 3])
-
-
-@serial
-def means(extents, out, errors, begin, end):
-    """out[row] = the mean, errors[row] = what rounding took from it, and its exponent."""
-    for row in range(begin, end):
-        h, low, e = mean_pair(load(extents, row))
-        out[row] = rounded(h, low, e)
-        lost = (h - math.ldexp(out[row], int(e))) + low
-        errors[row, 0], errors[row, 1] = (lost if math.isfinite(lost) else 0.0), e

@@ -18,8 +18,8 @@ from rmsfast._terms import Sum
 from rmsfast._vectors import (
     AHEAD_FAR,
     AHEAD_NEAR,
-    COMPLEX,
     F64,
+    I1,
     I32,
     I64,
     LANES,
@@ -27,7 +27,6 @@ from rmsfast._vectors import (
     Emitter,
     absent,
     component_of,
-    kind_of,
 )
 
 
@@ -39,9 +38,20 @@ def offsets_of(builder, arrays, index):
 def load_all(em, total, pointers, index, valid):
     offsets = offsets_of(em.b, total.arrays, index)
     return [
-        o and (em.stored if k == total.codes else em.load)(component_of(a), p, o, valid)
+        o and (em.stored if k in total.codes else em.load)(component_of(a), p, o, valid)
         for k, (a, p, o) in enumerate(zip(total.arrays, pointers, offsets, strict=True))
     ]
+
+
+def load_terms(em, total, pointers, index, valid):
+    values = load_all(em, total, pointers, index, valid)
+    for k, v in enumerate(values[:2]):
+        if v is not None and total.real(k):  # stands twice: as itself, and for an imaginary 0
+            numbers = ir.Constant(em.vector(I64), list(range(em.lanes)))
+            odd = em.b.trunc(em.b.add(em.splat(index), numbers), em.vector(I1))
+            zero = em.like(v[0], 0.0)
+            values[k] = tuple(part and em.b.select(odd, zero, part) for part in v)
+    return values
 
 
 def scale_factors(em, scale, value):
@@ -86,7 +96,7 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
 
         def add(start, u, valid):
             index = builder.add(start, I64(u * WIDTH))
-            values = load_all(em, total, pointers, index, valid)
+            values = load_terms(em, total, pointers, index, valid)
             sums = {name: builder.load(cells[name, u]) for name in total.components}
             for name, v in total.step(em, sums, values, valid, scale).items():
                 builder.store(v, cells[name, u])
@@ -142,7 +152,7 @@ def partial_fields(em, total, fields, count):
     """The fields of a partial, in order."""
     zero = em.like(count, 0.0)
     weight = fields.get("weight", (count, zero))
-    if kind_of(total.x) in COMPLEX:  # two stored numbers are one value
+    if total.complex:  # two stored numbers are one value
         weight = [em.b.fmul(v, em.like(v, 0.5)) for v in weight]
     dropped, bad = fields.get("dropped", (zero,)), fields.get("bad", (zero,))
     extent = [*fields["least"], *fields["most"]] if total.extent else [zero] * 4
@@ -250,7 +260,7 @@ def accumulate_columns(typingctx, state, component, arrays, how, pointers, steps
                 sums[name] = builder.load(cells[name])
                 sums[name].align = 8
             for pointers in runs:
-                values = load_all(em, total, pointers, index, valid)
+                values = load_terms(em, total, pointers, index, valid)
                 sums = total.step(em, sums, values, valid, None)
             for name, cell in cells.items():
                 builder.store(sums[name], cell).align = 8
@@ -316,11 +326,13 @@ def term(typingctx, arrays, how, pointers, index, scale):
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder, lanes=1)
         total = Sum(*signature.args[:2])
-        values = load_all(em, total, cgutils.unpack_tuple(builder, args[2]), args[3], None)
+        values = load_terms(em, total, cgutils.unpack_tuple(builder, args[2]), args[3], None)
         keep, _, _ = total.keep(em, values, None)
         v, e = total.value(em, values, scale_factors(em, signature.args[4], args[4]))
         one, zero = em.fill(F64, 1.0), em.fill(F64, 0.0)
-        parts = [builder.select(keep, one, zero), v, zero if e is None else e, values[4][0]]
+        kept = one if keep is None else builder.select(keep, one, zero)
+        weight = one if values[4] is None else values[4][0]
+        parts = [kept, v, zero if e is None else e, weight]
         return context.make_tuple(
             builder, signature.return_type, [builder.extract_element(p, I32(0)) for p in parts]
         )

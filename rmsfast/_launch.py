@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-MODULES = ("_kernels", "_scalings")  # those that define kernels
+MODULES = ("_kernels", "_scalings", "_relative")  # those that define kernels
 PARALLEL_BYTES = 1 << 20  # less work is done sooner than a second thread is woken
 SHARE_BYTES = 1 << 18  # work handed to a thread at a time
 SLICE_BYTES = 1 << 27  # work of a thread between two looks at Ctrl-C

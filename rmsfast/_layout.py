@@ -11,6 +11,8 @@ from rmsfast import _formats
 # Neighbouring rows that are read together where they are columns in memory: many, so that
 # memory is read in order, fewer where there would be too few tiles for all threads.
 TILE, LEAST_TILE = 1024, 128
+APART = (1 << 8) - 1  # all arrays out of place, no bytes swapped
+SWAPPED = 8  # bit of `awkward` and `ragged` where those about byte order begin
 
 Strides = tuple[int, ...]
 
@@ -46,7 +48,8 @@ def plan(
         order = tuple(sorted(rows_axes, key=lambda k: -abs(steps[0][k])))
     outer = merged([(shape[k], *(s[k] for s in steps)) for k in order])
     inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
-    if is_complex[0]:  # the two real numbers of a value are two coordinates
+    pairs = any(is_complex[:3])  # the two real numbers of a value are two coordinates
+    if pairs:
         halves = (sizes[k] if is_complex[k] else 0 for k in range(len(strides)))
         inner.append((2, *halves))
     inner = merged(inner)
@@ -56,12 +59,12 @@ def plan(
     for k in range(len(strides)):
         if strides[k] is None:
             continue
-        both = swapped[k] << (9 + k)
+        both = swapped[k] << (SWAPPED + k)
         apart = len(inner) > 1 or (len(inner) == 1 and inner[0][k + 1] != sizes[k])
         apart_rows = not outer or outer[-1][k + 1] != sizes[k]
-        awkward |= both | (apart or swapped[k]) << (k + 1)
-        ragged |= both | (apart_rows or swapped[k]) << (k + 1)
-    columns = bool(awkward & 2) and not ragged & 2 and outer[-1][0] >= 4 and not is_complex[0]
+        awkward |= both | (apart or swapped[k]) << k
+        ragged |= both | (apart_rows or swapped[k]) << k
+    columns = bool(awkward & 1) and not ragged & 1 and outer[-1][0] >= 4 and not pairs
     length = math.prod(axis[0] for axis in inner)
     rows = math.prod(axis[0] for axis in outer)
     lengths = tuple(shape[k] for k in order)
@@ -83,6 +86,11 @@ def merged(axes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
 Operand = tuple[np.ndarray, str] | None  # of the common shape, and its storage format
 
 
+def around(masks: list[tuple[np.ndarray, str]], weights: Operand = None) -> list[Operand]:
+    """Where, weights and more masks."""
+    return [masks[0] if masks else None, weights, *masks[1:]]
+
+
 class Walk(NamedTuple):
     """Arrays as the kernels take them, and the way through them."""
 
@@ -97,7 +105,7 @@ def walk(
     operands: list[Operand],
     order: tuple[int, ...] | None = None,
 ) -> Walk:
-    """A walk over x, y, partner, where, weights (None: absent), none of them empty."""
+    """A walk over x, y, partner, where, weights (None: absent) and more masks, none empty."""
     is_complex = tuple(o is not None and o[1].startswith("complex") for o in operands)
     strides = tuple(o and o[0].strides for o in operands)
     sizes = tuple(o[0].itemsize >> o[1].startswith("complex") if o else 1 for o in operands)

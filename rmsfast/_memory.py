@@ -5,6 +5,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rmsfast._layout import SWAPPED
 from rmsfast._vectors import (
     BYTES,
     I1,
@@ -15,6 +16,8 @@ from rmsfast._vectors import (
     bits_of,
     component_of,
 )
+
+ARRAYS = 7  # at most, in one walk, with its result
 
 
 def component_bytes(array):
@@ -53,6 +56,85 @@ def address(typingctx, array, offset):
     return signature, codegen
 
 
+def geometry(context, builder, kind, value):
+    """Pointer to g[row, axis], from two numbers of the instruction stream."""
+    array = context.make_array(kind)(context, builder, value)
+    columns = builder.extract_value(array.shape, 1)
+
+    def entry(row, axis):
+        return builder.load(
+            builder.gep(array.data, [builder.add(builder.mul(I64(row), columns), axis)])
+        )
+
+    return entry
+
+
+@intrinsic
+def offsets(typingctx, arrays, g, begin, end, index):
+    """Byte offset in each array of position `index` counted in C order over axes of g."""
+    signature = types.UniTuple(types.intp, len(arrays))(
+        arrays, g, types.intp, types.intp, types.intp
+    )
+
+    def codegen(context, builder, signature, args):
+        entry = geometry(context, builder, signature.args[1], args[1])
+        begin, end, index = args[2:]
+        rest = cgutils.alloca_once_value(builder, index)
+        sums = [
+            None if absent(a) else cgutils.alloca_once_value(builder, I64(0))
+            for a in signature.args[0]
+        ]
+        with cgutils.for_range(builder, builder.sub(end, begin)) as loop:
+            axis = builder.sub(builder.sub(end, loop.index), I64(1))
+            position = cgutils.alloca_once_value(builder, index)
+            builder.store(builder.load(rest), position)
+            with builder.if_then(builder.icmp_signed(">", axis, begin)):  # the first needs none
+                length, whole = entry(0, axis), builder.load(rest)
+                above = builder.udiv(whole, length)
+                builder.store(above, rest)
+                builder.store(builder.sub(whole, builder.mul(above, length)), position)
+            for k, cell in enumerate(sums):
+                if cell is not None:
+                    step = builder.mul(builder.load(position), entry(k + 1, axis))
+                    builder.store(builder.add(builder.load(cell), step), cell)
+        found = [I64(0) if cell is None else builder.load(cell) for cell in sums]
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return signature, codegen
+
+
+@intrinsic
+def strides_of(typingctx, arrays, g, axis, times):
+    """Bytes of `times` steps along an axis of g in each array; 0 for axis -1."""
+    signature = types.UniTuple(types.intp, len(arrays))(arrays, g, types.intp, types.intp)
+
+    def codegen(context, builder, signature, args):
+        entry = geometry(context, builder, signature.args[1], args[1])
+        found = []
+        for k, a in enumerate(signature.args[0]):
+            cell = cgutils.alloca_once_value(builder, I64(0))
+            if not absent(a):
+                with builder.if_then(builder.icmp_signed(">=", args[2], I64(0))):
+                    builder.store(builder.mul(args[3], entry(k + 1, args[2])), cell)
+            found.append(builder.load(cell))
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return signature, codegen
+
+
+@intrinsic
+def moved(typingctx, places, steps):
+    """Byte offsets, moved by some bytes in each array."""
+    signature = places(places, places)
+
+    def codegen(context, builder, signature, args):
+        pairs = zip(*(cgutils.unpack_tuple(builder, a) for a in args), strict=True)
+        found = [builder.add(place, step) for place, step in pairs]
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return signature, codegen
+
+
 @intrinsic
 def addresses(typingctx, arrays, bases, start):
     """Pointers to element `start` of a row of each array that begins at a byte offset."""
@@ -79,7 +161,7 @@ def scratch_space(typingctx, unused):
     signature = types.voidptr(unused)
 
     def codegen(context, builder, signature, args):
-        return stack(builder, ir.ArrayType(I8, 6 * 8 * SCRATCH))
+        return stack(builder, ir.ArrayType(I8, ARRAYS * 8 * SCRATCH))
 
     return signature, codegen
 
@@ -132,12 +214,12 @@ def copy_strided(builder, element, source, stride, count, swap, target):
 def fetch(typingctx, arrays, offsets, strides, apart, count, memory, done):
     """Pointers to `count` elements of each array, `strides` bytes apart from byte `offsets`.
 
-    Arrays whose bit k + 1 in `apart` is set are copied side by side to their part of
-    `memory`, from its element `done` on; bit k + 9 says that their bytes are swapped.
+    Arrays whose bit k in `apart` is set are copied side by side to their part of
+    `memory`, from its element `done` on; bit SWAPPED + k says that their bytes are swapped.
     """
-    five = types.UniTuple(types.intp, 5)
+    places = types.UniTuple(types.intp, len(arrays))
     signature = types.UniTuple(types.voidptr, len(arrays))(
-        arrays, five, five, types.intp, types.intp, types.voidptr, types.intp
+        arrays, places, places, types.intp, types.intp, types.voidptr, types.intp
     )
 
     def codegen(context, builder, signature, args):
@@ -151,11 +233,11 @@ def fetch(typingctx, arrays, offsets, strides, apart, count, memory, done):
             source = builder.gep(builder.bitcast(data, BYTES), [builder.extract_value(offsets, k)])
             part = builder.gep(memory, [I64(k * 8 * SCRATCH)])
             pointer = cgutils.alloca_once_value(builder, source)
-            with builder.if_then(bit(builder, apart, k + 1)):
+            with builder.if_then(bit(builder, apart, k)):
                 element = ir.IntType(bits_of(component_of(a)))
                 target = builder.gep(builder.bitcast(part, element.as_pointer()), [done])
                 stride = builder.extract_value(strides, k)
-                swap = bit(builder, apart, k + 9)
+                swap = bit(builder, apart, SWAPPED + k)
                 copy_strided(builder, element, source, stride, count, swap, target)
                 builder.store(part, pointer)
             pointers.append(builder.load(pointer))

@@ -23,7 +23,7 @@ def ratios(
     inputs: Inputs, reference: Any, numbers: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """RMSE / reference of each row, and flags (4: the reference is 0)."""
-    kernels = _launch.kernel_module("_kernels")
+    kernels = _launch.kernel_module("_relative")
     rows = math.prod(inputs.rows_shape)
     found, flags = np.empty(rows), np.zeros(rows, np.uint8)
     if rows == 0:
@@ -35,24 +35,30 @@ def ratios(
     plan = errors.plan
     walks = [errors]
     hows: list[_sums.How] = [(omit, exact, None)]
-    kind = getattr(kernels, REFERENCES[reference] if numbers is None else "NUMBER")
-    spare = np.zeros((rows, 2))  # a number of the row and its exponent
+    kind = kernels.NUMBER
+    spare = np.zeros((rows, 3))  # a number of the row, as a pair and an exponent
     if numbers is not None:
         spare[:, 0] = _layout.to_walk(numbers, plan)
-    if numbers is None:
-        x, y = operands[:2] if reference != "x_hat" else operands[1::-1]
-        own = [x, None, y if omit else None, *operands[3:]]
-        extent = (omit, True, True)
+    else:
+        x, y = zip(inputs.arrays, inputs.kinds, strict=True)
+        x, y = (y, x) if reference == "x_hat" else (x, y)
+        # Beside complex numbers real ones are walked alike: as two numbers a value.
+        own = [x, None, y if omit or inputs.is_complex else None, *operands[3:]]
+        kind = getattr(kernels, REFERENCES[reference])
+        squares = kind in (kernels.SQUARES, kernels.DEVIATION)
+        complex_size = x[0].dtype.kind == "c" and kind != kernels.SQUARES
+        if complex_size:
+            spare, centres = _complex_sizes(inputs, own, omit, plan, reference)
+        elif reference == "std":
+            spare, centres = _centres(inputs, own, omit, plan)
         if reference == "std":
-            centre, lost = _centres(inputs, own, extent, plan)
-            own[1] = (centre, "float64")
-            spare = lost
-        own_walk = _layout.walk(inputs.shape, inputs.axes, own, plan.order)
-        walks.append(own_walk)
-        own_exact = exact if reference != "std" else True
-        hows.append(
-            (omit, own_exact, None) if kind in (kernels.SQUARES, kernels.DEVIATION) else extent
-        )
+            own[1] = centres
+        if complex_size and not squares:
+            kind = kernels.NUMBER
+        else:
+            walks.append(_layout.walk(inputs.shape, inputs.axes, own, plan.order))
+            exact = exact if kind == kernels.SQUARES else True
+            hows.append((omit, exact, None if squares else True))
     for piece in _sums.pieces(walks):
         part = slice(piece.first_row, piece.first_row + piece.rows)
         sums = _sums.partials(walks, hows, piece, inputs.threads)
@@ -61,15 +67,48 @@ def ratios(
     return _layout.in_order(found, plan), _layout.in_order(flags, plan)
 
 
+Centres = tuple[np.ndarray, _layout.Operand]  # means of rows: what rounding took, broadcast to x
+
+
 def _centres(
-    inputs: Inputs, operands: list[_layout.Operand], how: _sums.How, plan: _layout.Plan
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean of each row, broadcast to the shape of x, and its rounding errors."""
+    inputs: Inputs, operands: list[_layout.Operand], omit: bool | None, plan: _layout.Plan
+) -> Centres:
     walk = _layout.walk(inputs.shape, inputs.axes, operands, plan.order)
-    means, errors = np.empty(plan.rows), np.empty((plan.rows, 2))
+    means, lost = np.empty(plan.rows), np.zeros((plan.rows, 3))
     for piece in _sums.pieces([walk]):
         part = slice(piece.first_row, piece.first_row + piece.rows)
-        found = _sums.partials([walk], [how], piece, inputs.threads)[0]
-        _launch.call(_launch.kernel("means"), (found, means[part], errors[part], 0, piece.rows))
+        found = _sums.partials([walk], [(omit, True, True)], piece, inputs.threads)[0]
+        _launch.call(_launch.kernel("means"), (found, means[part], lost[part], 0, piece.rows))
+    return lost, _spread(means, inputs, plan)
+
+
+def _complex_sizes(
+    inputs: Inputs,
+    operands: list[_layout.Operand],
+    omit: bool | None,
+    plan: _layout.Plan,
+    reference: str,
+) -> Centres:
+    """|mean| or the largest |z| of each row instead, where these are the reference."""
+    walk = _layout.walk(inputs.shape, inputs.axes, operands, plan.order)
+    sizes, means = np.zeros((plan.rows, 3)), np.full((plan.rows, 2), np.nan)
+    args = (
+        walk.arrays,
+        (omit, True, None),
+        walk.plan.g,
+        walk.plan.outer,
+        walk.plan.awkward | _layout.APART,
+        walk.plan.length,
+        True if reference == "max" else None,
+        sizes,
+        means if reference == "std" else None,
+    )
+    row_bytes = walk.plan.length * _sums.element_bytes(walk)
+    _launch.launch("complex_sizes", args, plan.rows, row_bytes, inputs.threads)
+    return sizes, _spread(means.view(np.complex128)[:, 0], inputs, plan)
+
+
+def _spread(means: np.ndarray, inputs: Inputs, plan: _layout.Plan) -> _layout.Operand:
     lengths = [1 if k in inputs.axes else n for k, n in enumerate(inputs.shape)]
-    return np.broadcast_to(_layout.in_order(means, plan).reshape(lengths), inputs.shape), errors
+    means = _layout.in_order(means, plan).reshape(lengths)
+    return np.broadcast_to(means, inputs.shape), means.dtype.name

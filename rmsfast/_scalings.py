@@ -1,8 +1,8 @@
 """The compiled loops that scale rows: a row's size from its partial, then one write.
 
-`g` is that of _kernels with one row more: the strides of the result. Its rows 1 to 5 are
-those of (x, gain, -, where, -) where whole rows are scaled, and of (x, gain, high, low,
-shift) where every element is.
+`g` is that of _kernels with one row more: the strides of the result. The others are those
+of (x, gain, -, -, -) where whole rows are scaled, and of (x, gain, high, low, shift) where
+every element is.
 """
 
 import math
@@ -16,21 +16,31 @@ from rmsfast._kernels import (
     add_scaled,
     divide_pairs,
     fold,
+    hot,
     inner,
     load,
-    offsets,
     parallel,
     root,
     root_pair,
     serial,
     sum_block,
 )
-from rmsfast._memory import address, addresses, advance, fetch, scratch_space
+from rmsfast._memory import (
+    address,
+    addresses,
+    advance,
+    fetch,
+    moved,
+    offsets,
+    scratch_space,
+    strides_of,
+)
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._stores import PACKED, any_nonzero, fence, number_at, scatter, write_run
 from rmsfast._vectors import SCRATCH
 
+RESULT = 5  # place among the arrays
 PLAIN, INSIDE, OUTSIDE, MAX = range(4)  # what becomes of eps
 SAFE = 900  # binary exponents of factors that leave room for any x, and for the low part
 
@@ -92,23 +102,16 @@ def joined(before, after):
     return PACKED * (math.frexp(before)[1] - 1) + (math.frexp(after)[1] - 1)
 
 
+@hot
+def result_place(result, g, begin, end, index):
+    """Byte offset in the result of a position counted in C order over axes of g."""
+    return offsets((None, None, None, None, None, result), g, begin, end, index)[RESULT]
+
+
 @inner
 def parted(shift):
     before = math.floor(shift / PACKED + 0.5)
     return math.ldexp(1.0, int(before)), math.ldexp(1.0, int(shift - PACKED * before))
-
-
-@inner
-def result_offset(g, begin, end, index):
-    """Byte offset in the result of a position counted in C order over axes of g."""
-    offset = 0
-    for axis in range(end - 1, begin - 1, -1):
-        i = index
-        if axis > begin:
-            index //= g[0, axis]
-            i -= index * g[0, axis]
-        offset += i * g[6, axis]
-    return offset
 
 
 @serial
@@ -121,7 +124,7 @@ def scale_rows(
     zero: the factor of a row of zeros.
     """
     for row in range(begin, end):
-        bases = offsets(g, 0, outer, row)
+        bases = offsets(arrays, g, 0, outer, row)
         p = NOTHING
         for start in range(0, length, BLOCK):
             n = min(length - start, BLOCK)
@@ -133,7 +136,7 @@ def scale_rows(
         if p[0] != 0.0 or mode != PLAIN:
             factor = factor_of(p, mode, eps, targets[row % len(targets)])
         pointers = addresses(writes, bases, 0)
-        target = address(result, result_offset(g, 0, outer, row))
+        target = address(result, result_place(result, g, 0, outer, row))
         write_run(writes, result, cast, pointers, target, factor, offset, length, streaming)
     if streaming:
         fence()
@@ -174,21 +177,16 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
     last = g.shape[1] - 1
     length = g[0, last]
     steps = (length + step - 1) // step
-    strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+    strides = strides_of(writes, g, last, 1)
     own = g[3, last] == 0
     for unit in range(begin, end):
         row = unit // steps
         first = (unit - row * steps) * step
         n = min(step, length - first)
-        places = offsets(g, 0, last, row)
-        places = (
-            places[0] + first * strides[0], places[1] + first * strides[1],
-            places[2] + first * strides[2], places[3] + first * strides[3],
-            places[4] + first * strides[4],
-        )  # fmt: skip
-        place = result_offset(g, 0, last, row) + first * g[6, last]
-        scattered = (apart >> 6) & 1
-        target = advance(memory, 5 * 8 * SCRATCH) if scattered else address(result, place)
+        places = moved(offsets(writes, g, 0, last, row), strides_of(writes, g, last, first))
+        place = result_place(result, g, 0, last, row) + first * g[RESULT + 1, last]
+        scattered = (apart >> RESULT) & 1
+        target = advance(memory, RESULT * 8 * SCRATCH) if scattered else address(result, place)
         if own:
             h, low, s = (
                 number_at(writes[2], places[2]),
@@ -204,7 +202,7 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
             pointers = fetch(writes, places, strides, apart, n, memory, 0)
             write_run(writes, result, cast, pointers, target, factor, offset, n, streaming)
         if scattered:
-            scatter(target, result, place, g[6, last], n)
+            scatter(target, result, place, g[RESULT + 1, last], n)
     if streaming:
         fence()
 
@@ -223,7 +221,7 @@ def scale_elements_parallel(
 def zero_rows(arrays, g, outer, length, flags, begin, end):
     """flags[row] = 1 where all numbers of a row, side by side, are 0."""
     for row in range(begin, end):
-        pointers = addresses(arrays, offsets(g, 0, outer, row), 0)
+        pointers = addresses(arrays, offsets(arrays, g, 0, outer, row), 0)
         flags[row] = not any_nonzero(arrays[0], pointers[0], length)
 
 

@@ -133,7 +133,7 @@ class Scaling:
     where one factor serves a run. cast: None if rounding comes last, else before the gain.
     """
 
-    codes = None
+    codes: frozenset[int] = frozenset()
 
     def __init__(self, arrays, result, cast):
         self.arrays = tuple(None if absent(a) else a for a in arrays)

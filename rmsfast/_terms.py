@@ -20,16 +20,18 @@ INF = float("inf")
 class Sum:
     """What is summed, known from the types of the arguments: w * (x - y)**2 and its weight.
 
-    arrays: types of x, y (None: 0), partner (of x, only looked at for NaN), where, weights.
+    arrays: types of x, y (None: 0), partner (of x, only looked at for NaN), where, weights
+    and more masks.
     how: types of three flags, None for no: omit (NaN is left out), exact (sums are pairs),
     extent (not squares: the sum of w * x itself, and the least and the largest x).
     """
 
-    codes = 3  # the array that is not read as numbers: where
+    codes = frozenset((3, 5, 6))  # arrays that are not read as numbers: where, more masks
 
     def __init__(self, arrays, how):
         self.arrays = tuple(None if absent(a) else a for a in arrays)
-        self.x, self.y, self.partner, self.where, self.weights = self.arrays
+        self.x, self.y, self.partner, self.where, self.weights = self.arrays[:5]
+        self.complex = any(kind_of(a) in COMPLEX for a in self.arrays[:3] if a is not None)
         self.omit, self.exact, self.extent = (not absent(flag) for flag in how)
         self.counted = self.omit or self.where is not None
         self.masked = self.counted or self.weights is not None or self.extent
@@ -42,6 +44,10 @@ class Sum:
             names += ["least", "least_low", "most", "most_low"]
         self.components = {name: {"least": INF, "most": -INF}.get(name, 0.0) for name in names}
 
+    def real(self, k):
+        """Whether array k holds real numbers that are subtracted beside complex ones."""
+        return self.complex and k < 2 and kind_of(self.arrays[k]) not in COMPLEX
+
     def size(self, em, v):
         return em.absolute(v) if self.extent else v
 
@@ -49,12 +55,13 @@ class Sum:
 
     def keep(self, em, values, valid):
         """Masks of lanes: kept, NaN dropped, bad weight (None: all, none, none)."""
-        b, (x, y, partner, where, weights) = em.b, values
+        b, (x, y, partner, _, weights) = em.b, values[:5]
         keep = valid if self.masked else None
-        if where is not None:
-            sign = "==" if kind_of(self.where) == "hidden" else "!="
-            chosen = b.icmp_unsigned(sign, where, em.like(where, 0))
-            keep = chosen if keep is None else b.and_(keep, chosen)
+        for k in sorted(self.codes):
+            if k < len(values) and values[k] is not None:
+                sign = "==" if kind_of(self.arrays[k]) == "hidden" else "!="
+                chosen = b.icmp_unsigned(sign, values[k], em.like(values[k], 0))
+                keep = chosen if keep is None else b.and_(keep, chosen)
         bad = dropped = None
         if weights is not None:
             w = weights[0]
@@ -71,7 +78,7 @@ class Sum:
             present = seen[0]
             for more in seen[1:]:
                 present = b.and_(present, more)
-            if kind_of(self.x) in COMPLEX:  # a complex value counts as a whole
+            if self.complex:  # a complex value counts as a whole
                 swap = ir.Constant(ir.VectorType(I32, em.lanes), [i ^ 1 for i in range(em.lanes)])
                 present = b.and_(present, b.shuffle_vector(present, present, swap))
             dropped = b.not_(present) if keep is None else b.and_(keep, b.not_(present))

@@ -64,7 +64,7 @@ def rms(
     Within 0.51 ulp of the exact value (0.76 if a subnormal float64), with weights 2 ulp, over the
     whole range of the dtype: sums as pairs (Ogita, Rump & Oishi 2005, doi:10.1137/030601818) and
     their root (Lefevre et al. 2023, doi:10.1145/3568672), but plain float64 sums for float32
-    results. No temporary grows with `x`, save where masks are combined or lists made arrays.
+    results. No temporary grows with `x`, save where lists are made arrays.
 
     Examples
     --------
@@ -205,8 +205,7 @@ def relative_rmse(
     -----
     Within 1 ulp of the exact quotient (weighted 2 ulp) for "x", "x_hat", "range", "max" and
     arrays: sums and quotient stay pairs (Ogita, Rump & Oishi 2005; Lefevre et al. 2023). "mean"
-    and "std" lose what the mean itself loses by cancellation. Memory as `rms`, though not for
-    "mean", "std" and "max" of complex numbers.
+    and "std" lose what the mean itself loses by cancellation. Memory as `rms`.
 
     Examples
     --------
@@ -229,11 +228,10 @@ def relative_rmse(
         threads,
     )
     inputs.options |= {"reference": reference, "zero": zero}
-    is_complex = any(kind.startswith("complex") for kind in inputs.kinds)
     numbers = None
     if isinstance(reference, str):
         _arguments.check_choice(function, "reference", reference, tuple(_ratios.REFERENCES))
-        if is_complex and reference == "range":
+        if inputs.is_complex and reference == "range":
             raise TypeError(
                 f"{function}: x must be real for reference='range', got a complex dtype"
             )
@@ -241,10 +239,10 @@ def relative_rmse(
         numbers = _arguments.sizes(function, reference, inputs.result_shape).reshape(
             inputs.rows_shape
         )
-    if _launch.kernels() is None or (is_complex and reference in ("mean", "std", "max")):
+    if _launch.kernels() is None:
         return inputs.by_reference()
     ratios, flags = _ratios.ratios(inputs, reference, numbers)
-    _arguments.check_flags(function, flags, nan_policy)
+    _arguments.check_flags(function, inputs.names, flags, nan_policy)
     if zero != "ieee" and (flags & 4).any():
         if zero == "raise":
             raise _arguments.zero_rows(function, "reference", flags & 4)

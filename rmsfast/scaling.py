@@ -226,13 +226,11 @@ class _Scaled:
             raise _arguments.fail(
                 function, "x", "have a coordinate along axis", f"shape {self.shape}"
             )
-        self.where = _arguments.kept(function, [source], where, self.shape)
-        if (
-            self.where is not None
-            and isinstance(out, np.ndarray)
-            and np.may_share_memory(self.where[0], out)
-        ):
-            self.where = self.where[0].copy(), self.where[1]
+        self.masks = _arguments.kept(function, [source], where, self.shape)
+        if isinstance(out, np.ndarray):
+            self.masks = [
+                (m.copy() if np.may_share_memory(m, out) else m, kind) for m, kind in self.masks
+            ]
         self.result_kind, self.dtype = self._result_format(source, dtype, format)
         self.result_shape = source.array.shape
         if out is not None:
@@ -375,10 +373,12 @@ class _Job:
         walk = _layout.walk(scaled.shape, scaled.axes, together)
         plan = walk.plan
         many = plan.rows >= 4 * _launch.threads_for(scaled.threads) or plan.length <= 1 << 14
-        if scaled.where is None and not plan.awkward and many:
+        if not scaled.masks and not plan.awkward and many:
             self._rows(walk, targets, zero, sizes)
             return plan
-        sums = _layout.walk(scaled.shape, scaled.axes, [x, None, None, scaled.where, None])
+        sums = _layout.walk(
+            scaled.shape, scaled.axes, [x, None, None, *_layout.around(scaled.masks)]
+        )
         self._elements(sums, targets, zero, sizes)
         return sums.plan
 
@@ -447,7 +447,7 @@ class _Job:
         apart, last = whole.ragged, whole.g[:, -1] if whole.outer else np.zeros(7, np.int64)
         g = whole.g if whole.outer else np.array([[1], [0], [0], [0], [0], [0], [0]], np.int64)
         splat = last[3] == 0
-        relevant = apart & (0b1000110 if splat else -1)
+        relevant = apart & (0b100011 if splat else -1)
         step = 1024 if relevant else 1 << 14
         length = int(g[0, -1])
         steps = -(-length // step)

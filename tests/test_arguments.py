@@ -305,7 +305,9 @@ def test_rms_nan_is_refused_on_request(axis, rows):
 def test_rmse_nan_in_either_array_is_refused_on_request(position):
     pair = [X.copy(), X.copy()]
     pair[position][0, 1] = np.nan
-    with pytest.raises(ValueError, match=r"^rmse: x.* must .+NaN.+, got NaN in 1 of 2 rows$"):
+    with pytest.raises(
+        ValueError, match=r"^rmse: x and x_hat must hold no NaN .+, got NaN in 1 of 2 rows$"
+    ):
         rmse(*pair, nan_policy="raise")
 
 

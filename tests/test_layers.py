@@ -14,9 +14,9 @@ FOLDER = Path(rmsfast.__file__).parent
 # A module imports from layers above its own in this list, or from its neighbours in one
 # direction only. The package itself (its public names) stands where `__init__` does.
 LAYERS = [
-    ["_formats", "_partial"],
-    ["_vectors", "_terms", "_memory", "_lanes", "_stores", "_kernels", "_scalings"],
-    ["_launch", "_cache", "_layout", "_arguments", "reference"],
+    ["_formats", "_partial", "_layout"],
+    ["_vectors", "_terms", "_memory", "_lanes", "_stores", "_kernels", "_scalings", "_relative"],
+    ["_launch", "_cache", "_arguments", "reference"],
     ["_sums", "_inputs", "_ratios"],
     ["reductions", "scaling", "summaries", "windows", "dose", "running"],
     ["settings"],
@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "_stores": {"numba", "llvmlite"},
     "_kernels": {"numba"},
     "_scalings": {"numba"},
+    "_relative": {"numba"},
     "_cache": {"numba"},
     "cli": {"click", "rich"},
     "dask": {"dask"},

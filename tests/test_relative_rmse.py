@@ -90,6 +90,48 @@ def test_relative_rmse_of_complex_is_within_an_ulp_of_exact(reference, dtype):
     assert ulp_error(relative_rmse(x, x_hat, reference=reference), error / size) <= 1
 
 
+@pytest.mark.parametrize("length", [3, 40, 20000])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_relative_rmse_over_mean_of_complex_follows_its_formula(length, scale):
+    x, x_hat = (scale * (a + 1) for a in pair((length,), np.complex128))
+    square = mean_square_error(x, x_hat) / (mean(x.real) ** 2 + mean(x.imag) ** 2)
+    assert ulp_error(relative_rmse(x, x_hat, reference="mean"), square) <= 2
+
+
+@pytest.mark.parametrize("length", [3, 40, 20000])
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
+def test_relative_rmse_over_std_of_complex_follows_its_formula(length, scale):
+    x, x_hat = (scale * a for a in pair((length,), np.complex128))
+    variance = mean_square(x) - mean(x.real) ** 2 - mean(x.imag) ** 2
+    square = mean_square_error(x, x_hat) / variance
+    assert ulp_error(relative_rmse(x, x_hat, reference="std"), square) <= 2
+
+
+@pytest.mark.parametrize("largest", [1.7e308 * (1 + 1j), 5e-324 * (2 + 1j)])
+def test_relative_rmse_over_max_of_complex_at_the_ends_of_the_range_is_exact(largest):
+    x = np.array([largest, 0.5 * largest.real, 0])
+    square = mean_square(x) / mean_square(x[:1])
+    assert ulp_error(relative_rmse(x, 0, reference="max"), square) <= 1
+
+
+@pytest.mark.parametrize("reference", ["x", "x_hat", "mean", "std", "max"])
+@pytest.mark.parametrize("nan_policy", ["propagate", "omit"])
+@pytest.mark.parametrize("length", [40, 20000])
+def test_relative_rmse_of_real_beside_complex_takes_no_imaginary_part(
+    reference, nan_policy, length
+):
+    x, z = make((3, length), np.float64), make((3, length), np.complex128)
+    x[1, 3], z[2, 4] = np.nan, complex(1, np.nan)
+    wide = x.astype(np.complex128)
+    options = {"reference": reference, "nan_policy": nan_policy, "zero": "ieee"}
+    np.testing.assert_array_max_ulp(
+        relative_rmse(x, z, **options), relative_rmse(wide, z, **options), 1
+    )
+    np.testing.assert_array_max_ulp(
+        relative_rmse(z, x, **options), relative_rmse(z, wide, **options), 1
+    )
+
+
 @pytest.mark.parametrize("number", [3, 2.5, 1e-300, 5e-324, 1e300, np.float32(0.1)])
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
 def test_relative_rmse_over_a_number_is_within_an_ulp_of_exact(number, scale):
