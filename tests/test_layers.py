@@ -26,7 +26,15 @@ LAYERS = [
     ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-MODULES = sorted(path.stem for path in FOLDER.glob("*.py"))
+FILES = sorted(FOLDER.rglob("*.py"))
+
+
+def module_of(path):
+    """Name of a module; a folder of modules counts as one."""
+    return path.relative_to(FOLDER).parts[0].removesuffix(".py")
+
+
+MODULES = sorted({module_of(path) for path in FILES})
 # Beyond NumPy and the standard library, these import what they are made for.
 MAY_IMPORT = {
     "_vectors": {"numba", "llvmlite"},
@@ -66,7 +74,8 @@ def imported(tree, *, at_import):
 
 @cache
 def syntax(module):
-    return ast.parse((FOLDER / f"{module}.py").read_text())
+    trees = [ast.parse(path.read_text()) for path in FILES if module_of(path) == module]
+    return ast.Module([node for tree in trees for node in tree.body], type_ignores=[])
 
 
 def neighbours(module):
