@@ -45,7 +45,7 @@ def plan(
     steps = [s or (0,) * len(shape) for s in strides]
     if order is None:
         rows_axes = [k for k in range(len(shape)) if k not in axes]
-        order = tuple(sorted(rows_axes, key=lambda k: -abs(steps[0][k])))
+        order = tuple(sorted(rows_axes, key=lambda k: (steps[0][k] != 0, -abs(steps[0][k]))))
     outer = merged([(shape[k], *(s[k] for s in steps)) for k in order])
     inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
     pairs = any(is_complex[:3])  # the two real numbers of a value are two coordinates

@@ -12,6 +12,7 @@ from rmsfast._partial import BLOCK
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
+PIECE_ROWS = 1 << 15  # rows whose partials are kept at a time
 UNITS = 4096  # blocks whose partials are kept before they are folded
 
 
@@ -83,12 +84,15 @@ def everything(plan: Plan) -> Piece:
 
 
 def pieces(walks: list[Walk]) -> Iterator[Piece]:
-    """Runs of rows small enough to stay in cache from one walk to the next."""
+    """Runs of rows few enough for their partials, and for caches from one walk to the next."""
     plan = walks[0].plan
     whole = everything(plan)
     shapes = {(w.plan.columns, w.plan.outer, w.plan.g[0].tobytes()) for w in walks}
     size, run = group_rows(plan)
-    step = max(1, CACHED_BYTES // max(1, size * plan.length * element_bytes(walks[0])))
+    step = PIECE_ROWS // size
+    if len(walks) > 1:
+        step = min(step, CACHED_BYTES // max(1, size * plan.length * element_bytes(walks[0])))
+    step = max(1, step)
     if len(shapes) > 1 or step >= whole.groups:
         yield whole
         return
