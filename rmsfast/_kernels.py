@@ -22,10 +22,15 @@ from rmsfast._lanes import (
     accumulate,
     accumulate_columns,
     clear_columns,
+    cleared,
     columns_tuple,
-    lane_state,
+    field_space,
+    lane_states,
     reduce_columns,
     reduce_lanes,
+    reduce_rows,
+    root_at,
+    roots_of,
     state_size,
     term,
     two_product,
@@ -36,6 +41,7 @@ from rmsfast._memory import (
     addresses,
     advance,
     aligned,
+    apart,
     fetch,
     moved,
     offsets,
@@ -190,6 +196,13 @@ def finish(p, out, flags, row):
 
 
 @hot
+def usual_roots(fields, out, wide):
+    if wide is None:
+        return roots_of(fields, out, None, None)
+    return roots_of(fields, out, LOW, HIGH)
+
+
+@hot
 def load(partials, k):
     return (
         partials[k, 0], partials[k, 1], partials[k, 2], partials[k, 3],
@@ -206,11 +219,18 @@ def store(partials, k, p):
 # --------------------------------------------------------------------------- row sums
 
 
-@hot
+@inner
+def add_run(state, arrays, how, pointers, scale, count):
+    """Add a run of a row that lies side by side to a state."""
+    apart()
+    accumulate(state, arrays, how, pointers, scale, count)
+
+
+@inner
 def sum_run(arrays, how, bases, start, count):
     """The partial of a run of a row that lies side by side."""
-    state = lane_state(arrays, how)
-    accumulate(state, arrays, how, addresses(arrays, bases, start), None, count)
+    state = cleared(lane_states(arrays, how), arrays, how, 0)
+    add_run(state, arrays, how, addresses(arrays, bases, start), None, count)
     return reduce_lanes(state, arrays, how, count)
 
 
@@ -238,11 +258,11 @@ def sum_awkward(arrays, how, g, outer, apart, bases, start, count, scale):
     """The partial of a run of a row of any layout and byte order."""
     rare()
     memory = scratch_space(0)
-    state = lane_state(arrays, how)
+    state = cleared(lane_states(arrays, how), arrays, how, 0)
     for first in range(start, start + count, SCRATCH):
         n = min(SCRATCH, start + count - first)
         pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
-        accumulate(state, arrays, how, pointers, scale, n)
+        add_run(state, arrays, how, pointers, scale, n)
     return reduce_lanes(state, arrays, how, count)
 
 
@@ -348,6 +368,9 @@ def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
 @serial
 def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of rows begin to end of `length` coordinates."""
+    if awkward == 0 and length <= BLOCK and end - begin >= WIDTH // 2:
+        short_roots(arrays, how, wide, g, outer, length, out, flags, begin, end)
+        return
     for row in range(begin, end):
         bases = offsets(arrays, g, 0, outer, row)
         p = NOTHING
@@ -357,6 +380,29 @@ def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, e
             )
             p = fold(p, q[:8]) if start else q[:8]
         finish(p, out, flags, row)
+
+
+@inner
+def short_roots(arrays, how, wide, g, outer, length, out, flags, begin, end):
+    """As `row_roots`, for rows of one block: the sums of WIDTH rows are rooted at once."""
+    states, fields = lane_states(arrays, how), field_space(0)
+    for first in range(begin, end, WIDTH):
+        n = min(WIDTH, end - first)
+        for i in range(WIDTH):
+            state = cleared(states, arrays, how, i)
+            if i < n:
+                pointers = addresses(arrays, offsets(arrays, g, 0, outer, first + i), 0)
+                add_run(state, arrays, how, pointers, None, length)
+        reduce_rows(states, arrays, how, length, fields)
+        usual = usual_roots(fields, out, wide)
+        for i in range(n):
+            if usual and flags is None:
+                out[first + i] = root_at(fields, i)
+            else:
+                p = columns_tuple(fields, i)
+                bases = offsets(arrays, g, 0, outer, first + i)
+                p = checked(arrays, how, wide, arrays[4], how[2], g, outer, 0, bases, 0, length, p)
+                finish(p[:8], out, flags, first + i)
 
 
 @parallel

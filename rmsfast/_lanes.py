@@ -130,20 +130,32 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
 
 
 @intrinsic
-def lane_state(typingctx, arrays, how):
-    """Memory on the stack for the state of one row, of nothing."""
+def lane_states(typingctx, arrays, how):
+    """Memory on the stack for the states of WIDTH rows."""
     signature = types.voidptr(arrays, how)
 
     def codegen(context, builder, signature, args):
-        components = Sum(*signature.args).components
+        size = len(Sum(*signature.args).components) * LANES
+        return stack(builder, ir.ArrayType(F64, WIDTH * size))
+
+    return signature, codegen
+
+
+@intrinsic
+def cleared(typingctx, states, arrays, how, row):
+    """Pointer to the state of a row among others, made one of nothing."""
+    signature = types.voidptr(types.voidptr, arrays, how, types.intp)
+
+    def codegen(context, builder, signature, args):
+        components = Sum(*signature.args[1:3]).components
         size = len(components) * LANES
-        memory = stack(builder, ir.ArrayType(F64, size))
-        vectors = builder.bitcast(memory, ir.VectorType(F64, WIDTH).as_pointer())
+        state = builder.gep(args[0], [builder.mul(args[3], I64(8 * size))])
+        vectors = builder.bitcast(state, ir.VectorType(F64, WIDTH).as_pointer())
         for k in range(size // WIDTH):
             start = list(components.values())[k * WIDTH // LANES]
             value = ir.Constant(ir.VectorType(F64, WIDTH), [start] * WIDTH)
             builder.store(value, builder.gep(vectors, [I64(k)])).align = 8
-        return memory
+        return state
 
     return signature, codegen
 
@@ -186,6 +198,72 @@ def reduce_lanes(typingctx, state, arrays, how, count):
 
 
 @intrinsic
+def reduce_rows(typingctx, states, arrays, how, count, fields):
+    """Partials of WIDTH rows of `count` elements, FIELDS runs of WIDTH float64 in `fields`."""
+    signature = types.void(types.voidptr, arrays, how, types.intp, types.voidptr)
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        total = Sum(*signature.args[1:3])
+        each = len(total.components) * LANES // WIDTH  # vectors of a row
+        states = builder.bitcast(args[0], em.vector(F64).as_pointer())
+        parts = {name: [] for name in total.components}
+        for row in range(WIDTH):
+            for k, name in enumerate(total.components):
+                for u in range(LANES // WIDTH):
+                    place = I64(row * each + k * LANES // WIDTH + u)
+                    v = builder.load(builder.gep(states, [place]))
+                    v.align = 8
+                    parts[name].append(v)
+        found = total.total(em, parts, em.rows_tree)
+        store_fields(em, total, found, args[3], args[4])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def store_fields(em, total, found, count, fields):
+    """Store partials side by side; count: elements that were added to each."""
+    b = em.b
+    out = b.bitcast(fields, em.vector(F64).as_pointer())
+    count = em.splat(b.sitofp(count, F64))
+    for k, v in enumerate(partial_fields(em, total, found, count)):
+        b.store(v, b.gep(out, [I64(k)])).align = 8
+
+
+@intrinsic
+def roots_of(typingctx, fields, out, least, most):
+    """Root of sum / weight of WIDTH partials, behind their fields; whether all were usual.
+
+    out: an array of the type that they are for. Usual: sums from `least` to `most` (None: any).
+    """
+    signature = types.boolean(types.voidptr, out, least, most)
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        p = builder.bitcast(args[0], em.vector(F64).as_pointer())
+        field = [builder.load(builder.gep(p, [I64(k)])) for k in range(5)]
+        for v in field:
+            v.align = 8
+        s, s_low, _, w, w_low = field
+        r = em.square_root(builder.fdiv(s, w))
+        if signature.args[1].dtype.bitwidth == 64:
+            r = em.refined(r, (s, s_low), (w, w_low))
+        r = builder.select(builder.fcmp_ordered("ord", r, r), r, em.like(r, float("nan")))
+        builder.store(r, builder.gep(p, [I64(EXTENT_FIELDS)])).align = 8
+        if absent(signature.args[2]):
+            return I1(1)
+        usual = builder.and_(
+            builder.fcmp_ordered(">=", s, em.splat(args[2])),
+            builder.fcmp_ordered("<=", s, em.splat(args[3])),
+        )
+        usual = builder.and_(usual, builder.fcmp_ordered("<=", w, em.splat(args[3])))
+        return em.call(f"llvm.vector.reduce.and.v{WIDTH}i1", I1, usual)
+
+    return signature, codegen
+
+
+@intrinsic
 def state_size(typingctx, arrays, how):
     """Number of float64 of a state for each lane."""
     signature = types.intp(arrays, how)
@@ -208,6 +286,29 @@ def clear_columns(typingctx, state, component, arrays, how):
             with cgutils.for_range(builder, args[1]) as loop:
                 builder.store(F64(start), builder.gep(state, [builder.add(first, loop.index)]))
         return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def field_space(typingctx, unused):
+    """Memory on the stack for the fields of WIDTH partials, and their roots."""
+    signature = types.voidptr(unused)
+
+    def codegen(context, builder, signature, args):
+        return stack(builder, ir.ArrayType(F64, (EXTENT_FIELDS + 1) * WIDTH))
+
+    return signature, codegen
+
+
+@intrinsic
+def root_at(typingctx, fields, row):
+    """What `roots_of` found for a row."""
+    signature = types.float64(types.voidptr, types.intp)
+
+    def codegen(context, builder, signature, args):
+        p = builder.bitcast(args[0], F64.as_pointer())
+        return builder.load(builder.gep(p, [builder.add(args[1], I64(EXTENT_FIELDS * WIDTH))]))
 
     return signature, codegen
 
@@ -309,10 +410,7 @@ def reduce_columns(typingctx, state, component, arrays, how, tile, count, fields
                 v.align = 8
                 parts[name].append(v)
         found = total.total(em, parts, em.tree)
-        count = em.splat(builder.sitofp(args[5], F64))
-        out = builder.bitcast(args[6], em.vector(F64).as_pointer())
-        for k, v in enumerate(partial_fields(em, total, found, count)):
-            builder.store(v, builder.gep(out, [I64(k)])).align = 8
+        store_fields(em, total, found, args[5], args[6])
         return context.get_dummy_value()
 
     return signature, codegen

@@ -45,6 +45,17 @@ def rare(typingctx):
 
 
 @intrinsic
+def apart(typingctx):
+    """Mark the function around as one to call: compiled once, wherever it is used."""
+
+    def codegen(context, builder, signature, args):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
 def address(typingctx, array, offset):
     """Pointer to a byte offset from the first element of an array."""
     signature = types.voidptr(array, types.intp)

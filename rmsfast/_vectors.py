@@ -144,6 +144,27 @@ class Emitter:
         s, e = self.two_sum(a[0], b[0])
         return s, self.b.fadd(self.b.fadd(a[1], b[1]), e)
 
+    def square_root(self, v):
+        return self.call(f"llvm.sqrt.v{v.type.count}f64", v.type, v)
+
+    def refined(self, r, total, weight):
+        """The root r of total / weight after one Newton step, where it is neither 0 nor Inf.
+
+        The residual total - weight * r**2 is exact to a pair's last bit.
+        """
+        b, (s, s_low), (w, w_low) = self.b, total, weight
+        t, t_low = self.two_product(r, r)
+        u, u_low = self.two_product(w, t)
+        residual = b.fsub(b.fsub(s, u), u_low)
+        residual = b.fadd(residual, b.fsub(s_low, b.fmul(w, t_low)))
+        residual = b.fsub(residual, b.fmul(w_low, t))
+        step = b.fmul(residual, b.fmul(r, b.fdiv(self.like(r, 0.5), s)))
+        inside = b.and_(
+            b.fcmp_ordered(">", r, self.like(r, 0.0)),
+            b.fcmp_ordered("<", r, self.like(r, float("inf"))),
+        )
+        return b.select(inside, b.fadd(r, step), r)
+
     # ---------------------------------------------------------------- storage
 
     def load(self, kind, pointer, offset, keep=None):
@@ -238,6 +259,25 @@ class Emitter:
             split = [self.halve(v) for v in joined]
             joined = add(tuple(e for e, _ in split), tuple(o for _, o in split))
         return tuple(self.b.extract_element(v, I32(0)) for v in joined)
+
+    def rows_tree(self, vectors, add):
+        """As `lanes_tree`, of several rows at once: WIDTH rows of vectors of WIDTH lanes.
+
+        Neighbouring lanes are added, vector by vector, until one vector holds one sum a row.
+        """
+        order = list(range(2 * WIDTH))
+        even, odd = (ir.Constant(ir.VectorType(I32, WIDTH), order[i::2]) for i in (0, 1))
+        while len(vectors) > 1:
+            vectors = [
+                add(
+                    *(
+                        tuple(self.b.shuffle_vector(p, q, mask) for p, q in zip(a, b, strict=True))
+                        for mask in (even, odd)
+                    )
+                )
+                for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+        return vectors[0]
 
     def join(self, vectors):
         """One vector of all the lanes."""
