@@ -1,12 +1,11 @@
 """Root mean squares: `rms`, `rmse`, `relative_rmse`."""
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _sums
+from rmsfast import _arguments, _launch, _layout, _ratios, _small, _sums
 from rmsfast._inputs import Inputs
 
 Axis = int | tuple[int, ...] | None
@@ -73,15 +72,9 @@ def rms(
     """
     plain = where is weights is dtype is out is None and format is None and threads is None
     if plain and not keepdims and type(x) is np.ndarray and nan_policy == "propagate":
-        small = _small(x.dtype, x.shape, x.strides, axis if type(axis) is int else None)
-        if small is not None:
-            kernel, wider, walk, rows, shape, result_dtype = small
-            result = np.empty(rows, result_dtype)
-            x = x if wider is None else x.astype(wider, order="C")
-            first = x[0] if x.ndim == 2 else x[(0,) * (x.ndim - 1)]
-            args = ((first, None, None, None, None), *walk, result, None, 0, rows)
-            _launch.call(kernel, args, x.dtype)
-            return result.reshape(shape) if shape else result[0]
+        result = _small.rms(x, axis)
+        if result is not None:
+            return result
     inputs = Inputs(
         "rms", (x,), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
     )
@@ -143,6 +136,11 @@ def rmse(
     >>> rmse(np.uint8([1, 1]), np.uint8([2, 8]))
     np.float64(5.0)
     """
+    plain = where is weights is dtype is out is None and format is None and threads is None
+    if plain and not keepdims and type(x) is type(x_hat) is np.ndarray:
+        result = _small.rmse(x, x_hat, axis) if nan_policy == "propagate" else None
+        if result is not None:
+            return result
     inputs = Inputs(
         "rmse", (x, x_hat), axis, keepdims, where, weights, nan_policy, dtype, out, format, threads
     )
@@ -248,35 +246,6 @@ def relative_rmse(
             raise _arguments.zero_rows(function, "reference", flags & 4)
         ratios[(flags & 4) > 0] = np.nan
     return inputs.result(ratios, None)
-
-
-@lru_cache(maxsize=512)
-def _small(
-    dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...], axis: int | None
-) -> tuple[Any, ...] | None:
-    """What a call on a small array of plain layout needs, None for all others."""
-    kind = _formats.kind_of(dtype, None)
-    if axis is None or kind is None or not dtype.isnative or not shape or _launch.kernels() is None:
-        return None
-    work = math.prod(shape) * dtype.itemsize
-    if not 0 < work <= _formats.SMALL_BYTES or not -len(shape) <= axis < len(shape):
-        return None
-    wider = _formats.common((kind,))[0]
-    axes, size = (axis % len(shape),), dtype.itemsize
-    if wider != kind:  # a copy is made, in C order
-        strides, size = np.empty(shape, wider).strides, np.dtype(wider).itemsize
-    is_complex = kind.startswith("complex")
-    halves = (size >> is_complex,) * 5
-    sides = (strides, None, None, None, None)
-    plan = _layout.plan(shape, axes, sides, halves, (False,) * 5, (is_complex,) * 5)
-    if plan.awkward or plan.order != tuple(sorted(plan.order)):
-        return None
-    result = np.dtype(_formats.result_kind((kind,)))
-    how = (None, _sums.exact((wider,), result, False), None)
-    wide = True if wider in ("float64", "complex128") else None
-    walk = (how, wide, plan.g, plan.outer, 0, plan.length)
-    kernel = _launch.kernel_module("_kernels").row_roots
-    return kernel, None if wider == kind else np.dtype(wider), walk, plan.rows, plan.shape, result
 
 
 def _roots(inputs: Inputs) -> tuple[np.ndarray, np.ndarray | None]:

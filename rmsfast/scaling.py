@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _sums
+from rmsfast import _arguments, _formats, _launch, _layout, _small, _sums
 
+CASTS, EPS_MODES = ("after_gain", "before_gain"), ("inside", "outside", "max")
 STREAMING_BYTES = 1 << 22  # larger results go past the caches
 Axis = int | tuple[int, ...] | None
 
@@ -68,6 +69,11 @@ def unit_rms(
     >>> unit_rms([3.0, 4.0, 0.0, 0.0])
     array([1.2, 1.6, 0. , 0. ])
     """
+    plain = where is out is dtype is None and format is None and threads is None
+    if plain and type(x) is np.ndarray and zero == "raise" and not return_rms:
+        result = _small.scaled(x, axis, "PLAIN", nonzero=True)
+        if result is not None:
+            return result
     scaled = _Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
     return scaled.result(zero=zero, target=1.0)
 
@@ -184,6 +190,11 @@ def rms_norm(
     >>> rms_norm([3.0, 4.0, 0.0, 0.0], eps=0.0)
     array([1.2, 1.6, 0. , 0. ])
     """
+    plain = out is dtype is None and format is None and threads is None and not return_rms
+    if plain and type(x) is np.ndarray and eps_mode in EPS_MODES and cast in CASTS:
+        result = _small.normalized(x, gain, eps, axis, gain_offset, cast, eps_mode)
+        if result is not None:
+            return result
     scaled = _Scaled("rms_norm", x, axis, None, out, dtype, format, return_rms, threads)
     return scaled.normalized(gain, eps, gain_offset, cast, eps_mode)
 
@@ -281,8 +292,8 @@ class _Scaled:
     def normalized(self, gain: Any, eps: Any, gain_offset: Any, cast: str, eps_mode: str) -> Any:
         """The rows over the root of their mean square and eps, times the gain."""
         function = self.function
-        _arguments.check_choice(function, "cast", cast, ("after_gain", "before_gain"))
-        _arguments.check_choice(function, "eps_mode", eps_mode, ("inside", "outside", "max"))
+        _arguments.check_choice(function, "cast", cast, CASTS)
+        _arguments.check_choice(function, "eps_mode", eps_mode, EPS_MODES)
         eps = _arguments.number(function, "eps", eps)
         if eps < 0:
             raise _arguments.fail(function, "eps", "be finite and >= 0", eps)
@@ -305,8 +316,8 @@ class _Scaled:
         if found is not None:
             found = _layout.along(found[0], self.shape, self.axes), found[1]
         targets = np.broadcast_to(target, self.rows_shape)
-        mode = {"inside": "INSIDE", "outside": "OUTSIDE", "max": "MAX"}[eps_mode]
-        return self.written(found, targets, "nan", mode, eps, gain_offset, None if late else True)
+        before = None if late else True
+        return self.written(found, targets, "nan", eps_mode.upper(), eps, gain_offset, before)
 
     def written(
         self,

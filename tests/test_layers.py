@@ -17,7 +17,7 @@ LAYERS = [
     ["_formats", "_partial", "_layout"],
     ["_vectors", "_terms", "_memory", "_lanes", "_stores", "_kernels", "_scalings", "_relative"],
     ["_launch", "_cache", "_arguments", "reference"],
-    ["_sums", "_inputs", "_ratios"],
+    ["_sums", "_inputs", "_ratios", "_small"],
     ["reductions", "scaling", "summaries", "windows", "dose", "running"],
     ["settings"],
     ["__init__"],
