@@ -90,7 +90,8 @@ def reduction(axis: int | None, *sides: Side) -> Reduction | None:
         for fits, (_, given, own) in zip(as_is, sides, strict=True)
     ]
     plan = plan_of(shape, axes, shapes, steps, kind)
-    if plan.awkward or plan.order != tuple(sorted(plan.order)):
+    walked = [k for k in plan.order if shape[k] > 1]
+    if plan.awkward or walked != sorted(walked):
         if any(own != shape for own in shapes):
             return None
         # Rows that do not lie side by side are copied so that they do.
@@ -104,8 +105,9 @@ def reduction(axis: int | None, *sides: Side) -> Reduction | None:
     how = (None, _sums.exact((kind,), result, False), None)
     wide = True if kind in ("float64", "complex128") else None
     walk = (how, wide, plan.g, plan.outer, 0, plan.length)
+    rows_shape = tuple(n for k, n in enumerate(shape) if k not in axes)
     return Reduction(
-        tuple(prepare), walk, plan.rows, plan.shape, result, f"{len(sides)} {kind} {result}"
+        tuple(prepare), walk, plan.rows, rows_shape, result, f"{len(sides)} {kind} {result}"
     )
 
 
@@ -206,7 +208,7 @@ def normalized(
 def scaling(side: Side, axis: int, gains: bool) -> Scaling | None:
     dtype, shape, strides = side
     kind = _formats.kind_of(dtype, None)
-    if not shape or not small((side,)) or _launch.kernels() is None:
+    if not shape or not dtype.isnative or not small((side,)) or _launch.kernels() is None:
         return None
     if kind not in _formats.NARROW | {"float64"} or kind == "complex64":
         return None
