@@ -1,64 +1,65 @@
-"""Time each problem in turn with the ceiling of the machine, and print or store the ratios.
+"""Time each problem in turn with the ceiling of the machine and with its peers; print or store it.
 
     python -m bench.ratios --only "rms float32|bfloat16" --json bench/results/NAME.json
 
-A ratio is the rate of a call over the rate of the ceiling just before and after it. Rates on a
+A share is the rate of a call over the rate of the ceiling just before and after it. Rates on a
 shared machine drift by tens of per cent within seconds; ratios taken in turn do not.
 """
 
 import argparse
-import functools
 import json
 import re
-import statistics
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import rmsfast
 from bench import memory
-from bench.problems import PROBLEMS, Case, Problem, available, prepare
-from rmsfast import hardware
+from bench.peers import as_array, peers_of
+from rmsfast import hardware, machine, roofline
+from rmsfast.problems import PROBLEMS, Case, Problem, available, largest_error, prepare
 
-SPEEDUP = "speed-up over "
 MAP = "rms of a memory map"
 MAP_BYTES = 400_000_000
-PEER_ROUNDS = 5
-COLUMNS = {
-    "gb_per_s": ("GB/s", ".1f"),
-    "ceiling_gb_per_s": ("ceiling", ".1f"),
-    "ratio": ("ratio", ".3f"),
-    "p10": ("p10", ".3f"),
-    "p90": ("p90", ".3f"),
-    "error_ulps": ("ulps", ".5f"),
-}
-LEAST_TIMED = 0.002  # seconds: shorter calls are timed many at a time
+SMALL = [1 << 9, 1 << 12, 1 << 16, 1 << 20]  # bytes of the first array, of rows of float32
+MAIN = 1 << 26
+LARGE = 1 << 28
+LEAST_BYTES = 1 << 16  # for less, what counts is the time of a call, and there is no ceiling
+LEAST_ROUNDS = 3
+PATIENCE = 0.5  # seconds for one peer, once it had the least rounds
+VERSIONS = (
+    *("numpy", "numba", "torch", "jax", "numkong", "numpy-rms", "bottleneck", "numexpr"),
+    *("scikit-learn", "numbagg", "xskillscore"),
+)
 
 
 def main() -> int:
     """Measure what was asked for; 1 if an answer is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", metavar="PATTERN", help="regular expression")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="pairs a problem")
-    parser.add_argument("--mib", type=int, default=192, metavar="N", help="size of x")
+    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="pairs a problem")
+    parser.add_argument("--mib", type=int, metavar="N", help="the only size of the first array")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to store the results")
     options = parser.parse_args()
 
-    print(f"{'problem':32}{''.join(f'{title:>9}' for title, _ in COLUMNS.values())}")
     rows = []
-    for problem in PROBLEMS:
-        if not re.search(options.only, problem.name):
-            continue
-        if not available(problem):
-            print(f"{problem.name:32} absent")
-            continue
-        rows.append(measure(problem, options.mib << 20, options.rounds))
-        print(line(rows[-1]), flush=True)
-    results: dict[str, Any] = {"machine": hardware.machine(), "mib": options.mib, "rows": rows}
-    if re.search(options.only, MAP) and hasattr(rmsfast, "rms"):
+    for problem in filter(available, PROBLEMS):
+        if re.search(options.only, problem.name):
+            for size in [options.mib << 20] if options.mib else sizes(problem):
+                rows.append(measure(problem, size, options.rounds))
+                print(line(rows[-1]), flush=True)
+    versions = {name: machine.version(name) for name in VERSIONS}
+    results = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.machine(),
+        "versions": versions,
+        "rows": rows,
+    }
+    if re.search(options.only, MAP):
         results[MAP] = {"nbytes": MAP_BYTES, "growth_bytes": memory.growth(MAP_BYTES)}
         print(f"{MAP}: {results[MAP]}")
     if options.json:
@@ -67,65 +68,102 @@ def main() -> int:
     return int(not all(row["right"] for row in rows))
 
 
-def measure(problem: Problem, nbytes: int, rounds: int) -> dict[str, Any]:
+def sizes(problem: Problem) -> list[int]:
+    """Bytes of the first array: many for rows of float32, one for the rest."""
+    plain = (problem.dtype, problem.layout) == ("float32", "rows")
+    return [*SMALL, MAIN, LARGE] if plain else [MAIN]
+
+
+def measure(problem: Problem, size: int, rounds: int) -> dict[str, Any]:
     """One row of the table."""
-    case = prepare(problem, nbytes)
-    row = {"problem": problem.name, "error_ulps": case.error, "right": case.error <= problem.bound}
-    if problem.ceiling is not None:
-        row |= beside_ceiling(case, ceiling_of(problem.ceiling, case.nbytes), rounds)
-    for name, peer in case.peers.items():
-        row[SPEEDUP + name] = speedup(case.call, peer)
+    case = prepare(problem, size)
+    row: dict[str, Any] = {
+        "problem": problem.name,
+        "function": problem.function,
+        "dtype": problem.dtype,
+        "layout": problem.layout,
+        "size": size,
+        "nbytes": case.nbytes,
+        "error_ulps": case.error,
+        "right": case.error <= problem.bound,
+    }
+    if size >= LEAST_BYTES:
+        ceiling = hardware.ceiling(problem.ceiling, case.nbytes)
+        row |= roofline.beside(case, ceiling, rounds, patience=roofline.PATIENCE)
+        del ceiling  # its memory
+    peers = peers_of(problem, case)
+    errors = {name: peer_error(problem, case, peer) for name, peer in peers.items()}
+    row["peers"] = {
+        name: beside_peer(case, peer, rounds) | {"error_ulps": errors[name]}
+        for name, peer in peers.items()
+    }
+    row["seconds"] = seconds(case.call)
     return row
 
 
-def beside_ceiling(case: Case, ceiling: hardware.Sweep, rounds: int) -> dict[str, Any]:
-    """Rate of a call, and its ratio to the ceiling."""
-    pairs, quiet = hardware.paired(case.call, ceiling, rounds)
-    calls, ceilings = np.array(pairs).T
-    ratios = (case.nbytes / calls) / (ceiling.nbytes / ceilings)
-    p10, ratio, p90 = np.quantile(ratios, [0.1, 0.5, 0.9]).tolist()
-    return {
-        "nbytes": case.nbytes,
-        "gb_per_s": float(np.median(case.nbytes / calls / 1e9)),
-        "ceiling": ceiling.method,
-        "ceiling_gb_per_s": float(np.median(ceiling.nbytes / ceilings / 1e9)),
-        "ratio": ratio,
-        "p10": p10,
-        "p90": p90,
-        "pairs": len(pairs),
-        "quiet": quiet,
-    }
+def peer_error(problem: Problem, case: Case, peer: Callable[[], Any]) -> float | None:
+    """Error of a peer in ulps of the result of the package; None where it overwrites its input."""
+    if problem.out == "x":
+        return None
+    answer = as_array(peer())
+    if answer.shape != next(iter(case.arrays.values())).shape:
+        answer = answer.astype(problem.answer(case.call()).dtype)
+    return largest_error(problem, case.arrays, answer)
 
 
-@functools.lru_cache(maxsize=1)  # neighbours in the table have the same; its buffers are large
-def ceiling_of(kind: hardware.Kind, counted: int) -> hardware.Sweep:
-    """Return the fastest way to read, or copy, as many bytes."""
-    return hardware.ceiling(kind, counted // 2 if kind == "copy" else counted)
+def beside_peer(case: Case, peer: Callable[[], Any], rounds: int) -> dict[str, Any]:
+    """Time of a peer over that of the call, each taken in turn.
+
+    A turn begins with a call that is not timed, until the threads of the other have gone to sleep.
+    """
+    calls, count = roofline.batch(case.call)
+    peers, peer_count = roofline.batch(peer)
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < LEAST_ROUNDS or (
+        len(times) < rounds and time.perf_counter() - start < PATIENCE
+    ):
+        peers()
+        taken = hardware.seconds(peers) / peer_count
+        calls()
+        times.append(taken / (hardware.seconds(calls) / count))
+    p10, ratio, p90 = np.quantile(times, [0.1, 0.5, 0.9]).tolist()
+    return {"times": ratio, "p10": p10, "p90": p90}
 
 
-def speedup(call: Callable[[], object], peer: Callable[[], object]) -> float:
-    """Time of a peer over that of the call, both taken in turn."""
-    peer()
-    count = max(1, round(LEAST_TIMED / hardware.seconds(call)))
+def seconds(call: Callable[[], object]) -> float:
+    """Median time of a call."""
+    calls, count = roofline.batch(call)
+    return float(np.median([hardware.seconds(calls) / count for _ in range(LEAST_ROUNDS)]))
 
-    def seconds(repeated: Callable[[], object]) -> float:
-        return hardware.seconds(lambda: [repeated() for _ in range(count)])
 
-    return statistics.median(seconds(peer) / seconds(call) for _ in range(PEER_ROUNDS))
+def best(row: dict[str, Any], names: Sequence[str]) -> str | None:
+    """Name of the fastest of some peers of a row."""
+    times = {name: peer["times"] for name, peer in row["peers"].items() if name in names}
+    return min(times, key=lambda name: times[name], default=None)
+
+
+def best_numpy(row: dict[str, Any]) -> str | None:
+    """Name of the fastest NumPy idiom."""
+    return best(row, [name for name in row["peers"] if name.startswith("numpy ")])
+
+
+def best_peer(row: dict[str, Any]) -> str | None:
+    """Name of the fastest other library."""
+    return best(row, [name for name in row["peers"] if not name.startswith("numpy ")])
 
 
 def line(row: dict[str, Any]) -> str:
     """One line of the printed table."""
-    cells = [
-        f"{format(row[key], spec) if key in row else '':>9}" for key, (_, spec) in COLUMNS.items()
-    ]
-    notes = [
-        f"{value:.3g} x {key.removeprefix(SPEEDUP)}"
-        for key, value in row.items()
-        if key.startswith(SPEEDUP)
-    ]
-    notes += ["disturbed"] * (not row.get("quiet", True)) + ["WRONG"] * (not row["right"])
-    return f"{row['problem']:32}{''.join(cells)}  {', '.join(notes)}"
+    cells = f"{row['problem']:30}{roofline.human(row['size']):>8}{row['seconds'] * 1e6:10.1f} us"
+    if "share" in row:
+        cells += (
+            f"{row['gb_per_s']:7.1f} GB/s {row['share']:6.1%} ({row['p10']:.1%}-{row['p90']:.1%})"
+        )
+    cells += f" {row['error_ulps']:.3f} ulps"
+    for name in filter(None, (best_numpy(row), best_peer(row))):
+        cells += f", {row['peers'][name]['times']:.3g} x {name}"
+    return cells + " disturbed" * (not row.get("quiet", True)) + " WRONG" * (not row["right"])
 
 
 if __name__ == "__main__":

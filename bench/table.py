@@ -1,24 +1,30 @@
-"""Put the table of speeds of a result file into the README, between its two markers.
+"""Put the table of the newest result file into the README, between its two markers.
 
-python -m bench.table bench/results/NAME.json
+python -m bench.table
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
+from bench.ratios import MAIN, best_numpy, best_peer
+from rmsfast.roofline import human
+
 MARKERS = "<!-- speed -->\n", "<!-- /speed -->"
 README = Path(__file__).parent.parent / "README.md"
+RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    """Write the table of the given result file into the README."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path)
-    path = parser.parse_args().results
+    """Write the table of the newest result file into the README."""
     before, _, after = parts(README.read_text())
-    README.write_text(before + table(json.loads(path.read_text()), path.name) + after)
+    README.write_text(before + table(*newest()) + after)
+
+
+def newest() -> tuple[dict[str, Any], str]:
+    """Results that were measured last, and the name of their file."""
+    found = [(json.loads(path.read_text()), path.name) for path in RESULTS.glob("*.json")]
+    return max(found, key=lambda pair: pair[0]["date"])
 
 
 def parts(text: str) -> tuple[str, str, str]:
@@ -29,26 +35,51 @@ def parts(text: str) -> tuple[str, str, str]:
 
 
 def table(results: dict[str, Any], name: str) -> str:
-    """Return the Markdown of a result file."""
+    """Return the Markdown of a result file: small arrays first, then all problems at one size."""
     machine = results["machine"]
-    lines = [
-        f"Arrays of {results['mib']} MiB, warm, on {machine['cpus_usable']} CPUs of an "
-        f"{machine['cpu']} (NumPy {machine['numpy']}, Numba {machine['numba']}): bytes read (and "
-        "written) a second, the share of what the machine was measured to reach in the same run "
-        "with plain reads (or copies), the time of the best NumPy expression over that of the "
-        f"call, the largest error against exact arithmetic. From `bench/results/{name}`.",
+    versions = ", ".join(
+        f"{name} {version}" for name, version in results["versions"].items() if version
+    )
+    rows = sorted(results["rows"], key=lambda row: row["size"] == MAIN)
+    return "\n".join([
+        f"Warm calls on {machine['cpus_usable']} CPUs of an {machine['cpu']}, in GB/s, or in "
+        "microseconds a call (us) below 64 KiB: the best NumPy expression, the best other library, "
+        "rmsfast, and what the machine was measured to read (or to copy, for what writes as much) "
+        "in the same run; and the largest error against exact arithmetic, in ulps. The size is "
+        f"that of `x`. {versions}. From `bench/results/{name}`.",
         "",
-        "| case | GB/s | share of the ceiling | times NumPy | error, ulps |",
-        "|---|---|---|---|---|",
+        "| call | dtype | size | NumPy | best peer | rmsfast | ceiling | error |",
+        "|---|---|---|---|---|---|---|---|",
+        *map(line, rows),
+        "",
+    ])  # fmt: skip
+
+
+def line(row: dict[str, Any]) -> str:
+    """One row of the table."""
+    peer = best_peer(row)
+    layout = "" if row["layout"] == "rows" else f", {row['layout']}"
+    cells = [
+        f"`{row['function']}`{layout}",
+        row["dtype"],
+        human(row["size"]),
+        rate(row, best_numpy(row)),
+        f"{rate(row, peer)} {peer}" if peer else "",
+        f"**{rate(row)}**",
+        f"{row['ceiling_gb_per_s']:.1f}" if "ceiling_gb_per_s" in row else "",
+        f"{row['error_ulps']:.2f}",
     ]
-    for row in results["rows"]:
-        rate = f"{row['gb_per_s']:.1f}" if "gb_per_s" in row else ""
-        share = f"{row['ratio']:.2f}" if "ratio" in row else ""
-        numpy = row.get("speed-up over numpy")
-        times = f"{numpy:.2g}" if numpy else ""
-        error = f"{row['error_ulps']:.3f}"
-        lines.append(f"| {row['problem']} | {rate} | {share} | {times} | {error} |")
-    return "\n".join(lines) + "\n"
+    return f"| {' | '.join(cells)} |"
+
+
+def rate(row: dict[str, Any], peer: str | None = "rmsfast") -> str:
+    """Rate of the call or a peer, or the time if the array is small."""
+    if peer is None:
+        return ""
+    times = 1 if peer == "rmsfast" else row["peers"][peer]["times"]
+    if "gb_per_s" in row:
+        return f"{row['gb_per_s'] / times:.1f}"
+    return f"{row['seconds'] * times * 1e6:.1f} us"
 
 
 if __name__ == "__main__":

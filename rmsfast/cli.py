@@ -1,4 +1,4 @@
-"""The command line: `rmsfast describe`, `rms`, `demo`, `warmup` and `info`.
+"""The command line: `rmsfast describe`, `rms`, `demo`, `bench`, `warmup` and `info`.
 
 Whatever is wrong with a file ends as one plain line on standard error and exit code 2.
 """
@@ -10,10 +10,12 @@ import json
 import math
 import os
 import shlex
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +171,58 @@ def demo() -> None:
 
 
 @cli.command()
+@click.option("--quick", is_flag=True, help="Few sizes, threads, dtypes and rounds: some seconds.")
+@click.option("--json", "output", type=click.Path(), metavar="FILE", help="Store all figures.")
+@click.option("--plot", type=click.Path(), metavar="FILE.png", help="Draw rates and a roofline.")
+@click.option(
+    "--compare",
+    type=click.Path(),
+    nargs=2,
+    metavar="OLD.json NEW.json",
+    help="Measure nothing; print the ratios of two stored runs.",
+)
+@click.option(
+    "--fail-under",
+    type=float,
+    metavar="RATIO",
+    help="With --compare: exit 1 if a ratio and all of its spread are less.",
+)
+def bench(
+    quick: bool,
+    output: str | None,
+    plot: str | None,
+    compare: tuple[str, str] | None,
+    fail_under: float | None,
+) -> int:
+    """Measure what this machine can do, and what the package makes of it.
+
+    For working sets from half of the first cache to four times the last one, as far as memory
+    allows, and from one thread to all: the rates of reading, copying and writing, and of each
+    function by dtype and layout, also as a share of the rate of reading (of copying, for what
+    writes as much as it reads), with the largest error in ulps of a few rows. Exit code 1 if an
+    error is beyond its bound.
+    """
+    from rmsfast import roofline
+
+    if compare:
+        if output or plot or quick:
+            raise ValueError("bench: --compare goes with --fail-under only")
+        old, new = (_stored_report(path) for path in compare)
+        return _print_comparison(roofline.compare(old, new), fail_under)
+    if fail_under is not None:
+        raise ValueError("bench: --fail-under needs --compare")
+    _check_before_measuring(output, plot)
+    report = roofline.measure(quick=quick, show=click.echo)
+    if output:
+        Path(output).write_text(json.dumps(report, indent=1) + "\n")
+    if plot:
+        from rmsfast import plots
+
+        plots.report(report, plot)
+    return int(not all(row["right"] for row in report["rows"]))
+
+
+@cli.command()
 @click.argument("dtypes", nargs=-1, metavar="[DTYPE]...")
 def warmup(dtypes: tuple[str, ...]) -> None:
     """Compile for arrays of each DTYPE, by default float32 and float64, ahead of use.
@@ -281,6 +335,48 @@ def _number(value: float | None) -> str:
 
 def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
+
+
+# Benchmark --------------------------------------------------------------------------------------
+
+
+def _check_before_measuring(output: str | None, plot: str | None) -> None:
+    """Refuse what would fail only after minutes of measuring."""
+    for path in filter(None, (output, plot)):
+        if not Path(path).parent.is_dir():
+            raise ValueError(f"{path}: no such folder")
+    if plot:
+        if Path(plot).suffix.lower() != ".png":
+            raise ValueError(f"{plot}: a plot must end in .png, got {Path(plot).suffix!r}")
+        if not find_spec("matplotlib"):
+            raise ValueError('bench: --plot needs matplotlib, try: pip install "rmsfast[plot]"')
+
+
+def _stored_report(path: str) -> dict[str, Any]:
+    try:
+        report = json.loads(Path(path).read_bytes())
+        for row in report["rows"]:
+            row["problem"], row["working_set"], row["threads"], row["p10"] / row["p90"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path}: not a file that rmsfast bench --json wrote") from None
+    return report  # type: ignore[no-any-return]
+
+
+def _print_comparison(ratios: list[dict[str, Any]], least: float | None) -> int:
+    """Print ratios, the smallest first, and return 1 if one is beyond what is allowed."""
+    from rmsfast import roofline
+
+    if not ratios:
+        raise ValueError("bench: the two files have no row in common")
+    click.echo(roofline.RATIO_TITLES)
+    failed = [] if least is None else roofline.failed(ratios, least)
+    for ratio in ratios:
+        click.echo(roofline.ratio_line(ratio) + " FAILED" * (ratio in failed))
+    middle = statistics.median(ratio["ratio"] for ratio in ratios)
+    click.echo(
+        f"median of {len(ratios)} ratios of shares of the ceiling, new over old: {middle:.3f}"
+    )
+    return int(bool(failed))
 
 
 # Demo -------------------------------------------------------------------------------------------

@@ -1,18 +1,14 @@
-"""What this machine can do: measured rates of reading, copying and writing, and its description.
+"""What this machine can do: measured rates of reading, copying, writing and calculating.
 
 A rate is in GB/s of 1e9 bytes. A read counts the bytes of its input once, a write those of its
-output once, a copy both. On a shared machine only ratios of times taken in turn mean anything:
-`paired` takes them.
+output once, a copy both; what the hardware reads beyond that, as the lines that an ordinary store
+has to fetch first, is not counted. On a shared machine only ratios of times taken in turn mean
+anything: `paired` takes them.
 """
 
 import functools
-import importlib.metadata
-import os
-import platform
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -20,8 +16,9 @@ from numpy.typing import NDArray
 
 from rmsfast import _launch
 
-__all__ = ["ceiling", "ceilings", "machine", "paired"]
+__all__ = ["ceiling", "ceilings", "paired", "peak"]
 
+Bytes = NDArray[np.uint8]
 Kind = Literal["read", "copy", "write"]
 
 # Bytes of one vector. Whole cache lines are read and stored 10 % faster than halves with AVX-512.
@@ -29,12 +26,18 @@ LINE = 64
 # Bytes a thread visits in one go, as one, two or four rows side by side.
 PIECE = 16384
 LINES_AT_ONCE = 4
-# Bytes: a smaller working set is swept repeatedly, so that the launch does not count.
-LEAST_SWEPT = 1 << 25
+STRIDE = LINE * LINES_AT_ONCE
+# Bytes: a smaller working set is swept repeatedly, so that waking the threads does not count.
+LEAST_SWEPT = 1 << 27
+# Doubles in a vector and vectors in flight of a loop that calculates: 14 of the 16 registers of
+# AVX2, and nearly enough to hide the latency of two AVX-512 units.
+LANES = 8
+CHAINS = 7
+STEPS = 1_000_000
+# Seconds of a sweep in which the time until all threads have woken does not count.
+WAKING = 0.002
 # Share of its CPUs that a sweep must have had for its time to say something about the machine.
 BUSY = 0.9
-# Pairs taken, at most, for each one wanted.
-TRIES = 10
 
 
 class Method(NamedTuple):
@@ -62,6 +65,7 @@ class Sweep(NamedTuple):
     """One method over buffers of its own, ready to be timed."""
 
     method: str
+    kind: Kind
     threads: int
     nbytes: int  # counted in one run
     run: Callable[[], None]
@@ -185,33 +189,116 @@ def compiled_sweep() -> Callable[..., None]:
     return cast(Callable[..., None], sweep)
 
 
-def aligned_empty(nbytes: int) -> NDArray[np.uint8]:
+@functools.cache
+def compiled_multiply_adds() -> Callable[..., None]:
+    """Return run(steps, factor, last): as many multiply-adds of `CHAINS` vectors by each thread."""
+    from llvmlite import ir
+    from numba import njit, prange, types
+    from numba.core import cgutils
+    from numba.extending import intrinsic
+
+    double = ir.DoubleType()
+    vector = ir.VectorType(double, LANES)
+    lane = ir.IntType(32)
+
+    @intrinsic
+    def chains(_typingctx: Any, steps: Any, factor: Any) -> Any:
+        """Sum of independent chains of c = c * factor + factor."""
+
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            steps, factor = args
+            first = ir.Constant(lane, 0)
+            one = builder.insert_element(ir.Constant(vector, None), factor, first)
+            zeros = ir.Constant(ir.VectorType(lane, LANES), [0] * LANES)
+            factors = builder.shuffle_vector(one, one, zeros)
+            kept = [cgutils.alloca_once_value(builder, factors) for _ in range(CHAINS)]
+            with cgutils.for_range(builder, steps):
+                for slot in kept:
+                    product = builder.fmul(builder.load(slot), factors, flags=["contract"])
+                    builder.store(builder.fadd(product, factors, flags=["contract"]), slot)
+            total = functools.reduce(builder.fadd, [builder.load(slot) for slot in kept])
+            lanes = [
+                builder.extract_element(total, ir.Constant(lane, index)) for index in range(LANES)
+            ]
+            return functools.reduce(builder.fadd, lanes)
+
+        return types.float64(types.intp, types.float64), codegen
+
+    @njit(parallel=True, nogil=True)
+    def run(steps: int, factor: float, last: Any) -> None:
+        for thread in prange(last.size):
+            last[thread] = chains(steps, factor)
+
+    return cast(Callable[..., None], run)
+
+
+def peak(threads: int | None = None, *, rounds: int = 5) -> float:
+    """Measure the rate of float64 multiply-adds that need no memory, in 1e9 operations a second.
+
+    A multiply-add counts as two operations. It is the flat part of a roofline.
+
+    Examples
+    --------
+    >>> peak(1, rounds=1) > 0
+    True
+    """
+    run = compiled_multiply_adds()
+    last = np.empty(threads_for(threads))
+    alone(run, STEPS, 0.5, last)
+    best = min(seconds(lambda: alone(run, STEPS, 0.5, last)) for _ in range(rounds))
+    return 2 * CHAINS * LANES * STEPS * last.size / best / 1e9
+
+
+def threads_for(threads: int | None) -> int:
+    """Threads to measure with: those asked for, or all, as far as there are so many."""
+    import numba
+
+    available: int = min(_launch.threads_for(None), numba.get_num_threads())
+    return min(threads or available, available)
+
+
+def aligned_empty(nbytes: int) -> Bytes:
     """Uninitialised bytes that start on a cache line."""
     raw = np.empty(nbytes + LINE, np.uint8)
     start = -raw.ctypes.data % LINE
     return raw[start : start + nbytes]
 
 
-def sweeps(nbytes: int, threads: int | None = None, kind: Kind | None = None) -> Iterator[Sweep]:
-    """Yield the methods (of one kind), over buffers of `nbytes` rounded up to whole pieces."""
-    import numba
+def working_memory(nbytes: int, threads: int | None = None) -> Bytes:
+    """Memory for sweeps over working sets up to a size, first touched by the threads themselves."""
+    count = threads_for(threads)
+    step = 2 * count * PIECE  # one more than needed, as fewer threads may round up further
+    memory = aligned_empty(-(-nbytes // step) * step + step)
+    # Pages are placed where the thread that first touches them runs.
+    next(sweeps(memory.size, count, "write", memory)).run()
+    return memory
 
-    available = numba.get_num_threads()
-    threads = min(threads or available, available)
+
+def sweeps(
+    nbytes: int,
+    threads: int | None = None,
+    kind: Kind | None = None,
+    memory: Bytes | None = None,
+) -> Iterator[Sweep]:
+    """Yield the methods (of one kind) over a working set: a copy reads half of it into the other.
+
+    The share of a thread is rounded up to whole pieces.
+    """
+    threads = threads_for(threads)
     sweep = compiled_sweep()
-    nbytes = -(-nbytes // (threads * PIECE)) * threads * PIECE
-    names = list(METHODS)
+    memory = working_memory(nbytes, threads) if memory is None else memory
     seen = np.zeros(threads, np.uint64)
-    x = aligned_empty(nbytes)
-    y = x if kind == "read" else aligned_empty(nbytes)
-    for fresh in (x, y):  # memory is placed where the thread that first touches it runs
-        alone(sweep, x, fresh, PIECE, names.index("write, ordinary stores"), 1, seen)
-    repeats = -(-LEAST_SWEPT // nbytes) if nbytes < LEAST_SWEPT else 1
     for number, (name, method) in enumerate(METHODS.items()):
-        if kind in (None, method.kind):
-            counted = nbytes * repeats * (2 if method.kind == "copy" else 1)
-            run = functools.partial(alone, sweep, x, y, PIECE, number, repeats, seen)
-            yield Sweep(name, threads, counted, run)
+        if kind not in (None, method.kind):
+            continue
+        halves = 2 if method.kind == "copy" else 1
+        share = -(-nbytes // (halves * threads * STRIDE)) * STRIDE
+        piece = min(PIECE, share)
+        size = threads * -(-share // piece) * piece
+        x, y = memory[:size], memory[-size:]
+        repeats = max(1, LEAST_SWEPT // size)
+        run = functools.partial(alone, sweep, x, y, piece, number, repeats, seen)
+        yield Sweep(name, method.kind, threads, halves * size * repeats, run)
 
 
 def alone(sweep: Callable[..., None], *args: Any) -> None:
@@ -237,14 +324,14 @@ def rates(methods: Sequence[Sweep], rounds: int) -> list[float]:
 
 
 def ceilings(nbytes: int, threads: int | None = None, *, rounds: int = 9) -> dict[str, float]:
-    """Measure the rates at which this machine reads, copies and writes arrays of a size.
+    """Measure the rates at which this machine reads, copies and writes a working set.
 
     Parameters
     ----------
     nbytes : int
-        Bytes of one array, rounded up to whole pieces of 16 KiB a thread. A copy has two arrays.
+        Bytes of the working set, of which a copy reads one half and writes the other.
     threads : int or None, default None
-        Threads that share the work; None means all that Numba has.
+        Threads that share the work; None means all.
     rounds : int, default 9
         Times that each method runs, in turn with the others; the median counts.
 
@@ -260,10 +347,8 @@ def ceilings(nbytes: int, threads: int | None = None, *, rounds: int = 9) -> dic
     True
     """
     methods = list(sweeps(nbytes, threads))
-    return {
-        sweep.method: rate / 1e9
-        for sweep, rate in zip(methods, rates(methods, rounds), strict=True)
-    }
+    measured = rates(methods, rounds)
+    return {sweep.method: rate / 1e9 for sweep, rate in zip(methods, measured, strict=True)}
 
 
 def ceiling(kind: Kind, nbytes: int, threads: int | None = None, *, rounds: int = 9) -> Sweep:
@@ -273,21 +358,26 @@ def ceiling(kind: Kind, nbytes: int, threads: int | None = None, *, rounds: int 
     return methods[measured.index(max(measured))]
 
 
-def paired(call: Callable[[], object], ceiling: Sweep, rounds: int) -> tuple[list[Pair], bool]:
+def paired(
+    call: Callable[[], object], ceiling: Sweep, rounds: int, patience: float = 5.0
+) -> tuple[list[Pair], bool]:
     """Time a call and the ceiling in turn; each time of the call stands between two of the ceiling.
 
     Returns
     -------
     pairs : list of Pair
-        `rounds` pairs, from at most ten times as many tries. A pair counts only if the
-        ceiling had its CPUs to itself before and after the call.
+        `rounds` pairs. A pair counts only if the ceiling had its CPUs to itself before and after
+        the call.
     quiet : bool
-        False if that did not give enough pairs: then every pair taken is returned.
+        False if there were not enough of these in `patience` seconds: then every pair taken is
+        returned, at least `rounds`.
     """
     call()
-    pairs, undisturbed = [], []
+    pairs: list[Pair] = []
+    undisturbed: list[Pair] = []
     before, was_quiet = busy_seconds(ceiling)
-    for _ in range(TRIES * rounds):
+    start = time.perf_counter()
+    while len(pairs) < rounds or time.perf_counter() - start < patience:
         taken = seconds(call)
         after, is_quiet = busy_seconds(ceiling)
         pairs.append(Pair(taken, (before + after) / 2))
@@ -300,85 +390,14 @@ def paired(call: Callable[[], object], ceiling: Sweep, rounds: int) -> tuple[lis
 
 
 def busy_seconds(sweep: Sweep) -> tuple[float, bool]:
-    """Wall time of a sweep, and whether its threads had their CPUs to themselves meanwhile."""
-    cpu = time.process_time()
-    wall = seconds(sweep.run)
-    return wall, time.process_time() - cpu >= BUSY * sweep.threads * wall
+    """Wall time of a sweep, and whether its threads had their CPUs to themselves meanwhile.
 
-
-def machine() -> dict[str, Any]:
-    """Describe this machine and the versions that rates depend on; None is what cannot be read.
-
-    Examples
-    --------
-    >>> machine()["python"] == platform.python_version()
-    True
+    A short sweep counts the second time, when its threads are awake.
     """
-    return {
-        "cpu": cpu_model(),
-        "cpus": os.cpu_count(),
-        "cpus_usable": usable_cpus(),
-        "caches": caches(),
-        "memory_bytes": memory_bytes(),
-        "governor": text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        "huge_pages": text("/sys/kernel/mm/transparent_hugepage/enabled"),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "numba", "llvmlite")},
-        "threading_layer": threading_layer(),
-    }
-
-
-def text(path: str | Path) -> str | None:
-    """Content of a small file, or None where there is none to read."""
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return None
-
-
-def cpu_model() -> str:
-    """Name of the processor as the kernel or the platform gives it."""
-    named = re.search(r"^model name\s*:\s*(.+)$", text("/proc/cpuinfo") or "", re.MULTILINE)
-    return named.group(1) if named else platform.processor() or platform.machine()
-
-
-def usable_cpus() -> int | None:
-    """Count the CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
-def caches() -> dict[str, str | None]:
-    """Size of each cache of the first CPU, such as {"L1 Data": "48K", "L3 Unified": "32768K"}."""
-    found = sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))
-    return {
-        f"L{text(index / 'level')} {text(index / 'type')}": text(index / "size") for index in found
-    }
-
-
-def memory_bytes() -> int | None:
-    """Physical memory."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
-        return None
-
-
-def version(name: str) -> str | None:
-    """Version of an installed distribution."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def threading_layer() -> str | None:
-    """Numba's threading layer, known once a parallel kernel has run."""
-    try:
-        import numba
-
-        return str(numba.threading_layer())
-    except (ImportError, ValueError):
-        return None
+    for _ in range(2):
+        cpu = time.process_time()
+        wall = seconds(sweep.run)
+        busy = time.process_time() - cpu >= BUSY * sweep.threads * wall
+        if wall > WAKING:
+            break
+    return wall, busy

@@ -1,16 +1,346 @@
-"""The table of speeds in the README is that of the newest result file."""
+"""`rmsfast bench` with the ceilings and problems that it stands on, and the suite in bench/."""
 
 import json
-from pathlib import Path
+import math
+from dataclasses import replace
+from fractions import Fraction
 
+import exact
+import numpy as np
 import pytest
 
-from bench.table import README, parts, table
+import rmsfast
+from bench import peers, ratios, scaling, table
+from rmsfast import hardware, machine, problems, roofline
+from rmsfast.problems import PROBLEMS
 
-RESULTS = sorted((Path(__file__).parent.parent / "bench" / "results").glob("*.json"))
+testing = pytest.importorskip("click.testing")
+pytest.importorskip("rich")
+
+from rmsfast.cli import cli, main  # noqa: E402 - needs click
+
+SMALL = 1 << 14
+PLAIN = [p for p in PROBLEMS if p.name in ("rms float32 rows", "unit_rms float32 rows")]
 
 
-@pytest.mark.parametrize("path", RESULTS[-1:], ids=lambda p: p.name)
-def test_table_of_speeds_in_readme_is_that_of_the_result_file(path):
-    between = parts(README.read_text())[1]
-    assert between == table(json.loads(path.read_text()), path.name)
+# Problems ---------------------------------------------------------------------------------------
+
+
+def test_problems_have_names_of_their_own():
+    assert len({p.name for p in PROBLEMS}) == len(PROBLEMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "counted"),
+    [  # in units of the bytes of x
+        ("rms float32 rows", 1),
+        ("rms float32 where", 1.25),
+        ("rms float32 weights", 2),
+        ("rmse float32 rows", 2),
+        ("unit_rms float32 rows", 2),
+        ("rms_norm float32 in place", 2),
+    ],
+)
+def test_prepare_counts_what_is_read_once_and_what_is_written(name, counted):
+    [problem] = (p for p in PROBLEMS if p.name == name)
+    case = problems.prepare(problem, SMALL)
+    assert case.nbytes == counted * SMALL
+    assert case.error <= problem.bound
+
+
+@pytest.mark.parametrize(
+    "value", [Fraction(2), Fraction(1, 3), Fraction(10**40), Fraction(1, 9**99)]
+)
+def test_root_squared_is_the_value(value):
+    assert abs(problems.root(value) ** 2 / value - 1) < Fraction(1, 2**140)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_largest_error_is_that_of_the_oracle(dtype):
+    [problem] = (p for p in PROBLEMS if p.name == f"rms {dtype} rows")
+    x = np.random.default_rng(0).standard_normal((3, 50)).astype(dtype)
+    answer = rmsfast.rms(x)
+    answer[1] += 7 * np.spacing(answer[1])
+    expected = max(
+        exact.ulp_error(r, exact.mean_square(row)) for r, row in zip(answer, x, strict=True)
+    )
+    assert expected > 6
+    assert problems.largest_error(problem, {"x": x}, answer) == pytest.approx(expected, rel=1e-9)
+
+
+def test_largest_error_of_bfloat16_scaling_is_in_its_own_ulps():
+    [problem] = (p for p in PROBLEMS if p.name == "unit_rms bfloat16 rows")
+    x = np.array([[0x4040, 0x4080, 0, 0]], np.uint16)  # (3, 4, 0, 0), of RMS 2.5
+    answer = np.array([[0x3F9A, 0x3FCD, 0, 0]], np.uint16)  # the nearest to 1.2 and 1.6
+    wrong = answer + np.uint16(1)
+    ulp = 2.0**-7
+    assert problems.largest_error(problem, {"x": x}, answer) == pytest.approx(0.4)
+    assert problems.largest_error(problem, {"x": x}, wrong) >= (1.6171875 - 1.6) / ulp - 0.9
+    nan = answer.copy()
+    nan[0, 0] = 0x7FC0
+    assert problems.largest_error(problem, {"x": x}, nan) == math.inf
+
+
+# Machine ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "free"),
+    [
+        ("", {}, 8 << 20),
+        ("0::/a\n", {"a/memory.max": "max", "a/memory.current": "1"}, 8 << 20),
+        ("0::/a\n", {"memory.max": "3000000", "memory.current": "1000000"}, 2_000_000),
+        (
+            "0::/\n",
+            {
+                "memory.max": "300",
+                "memory.current": "250",
+                "memory.stat": "anon 1\ninactive_file 40",
+            },
+            90,
+        ),
+        (
+            "4:memory:/b\n2:cpu:/\n",
+            {"memory/b/memory.limit_in_bytes": "70", "memory/b/memory.usage_in_bytes": "80"},
+            0,
+        ),
+    ],
+    ids=["none", "unbounded", "of a group above", "with file cache", "version 1"],
+)
+def test_usable_memory_is_the_least_that_is_left(tmp_path, groups, files, free):
+    (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable:    8192 kB\n")
+    (tmp_path / "groups").write_text(groups)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    paths = (tmp_path / name for name in ("meminfo", "groups", "."))
+    assert machine.usable_memory(*map(str, paths)) == free
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_working_sets_stay_within_a_share_of_usable_memory(monkeypatch, quick):
+    monkeypatch.setattr(machine, "usable_memory", lambda: 40 << 20)
+    monkeypatch.setattr(machine, "cache_bytes", lambda: {"L1": 1 << 15, "L3": 1 << 25})
+    sizes = roofline.working_sets(quick)
+    assert sizes == sorted(set(sizes))
+    assert (sizes[0], sizes[-1]) == (1 << 14, 10 << 20)
+    assert roofline.warnings(sizes) == [
+        "the largest working set, 10 MiB, is less than 4 x the last-level cache of 32 MiB: its "
+        "rates are partly those of the cache"
+    ]
+
+
+def test_warnings_are_none_where_the_largest_working_set_is_memory(monkeypatch):
+    monkeypatch.setattr(machine, "cache_bytes", lambda: {"L1": 1 << 15, "L3": 1 << 20})
+    assert roofline.warnings([1 << 22]) == []
+
+
+# Ceilings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("nbytes", [1, 3000, 1 << 16, 3 << 16])
+def test_sweeps_write_and_copy_their_working_set_and_no_more(monkeypatch, nbytes, threads):
+    monkeypatch.setattr(hardware, "LEAST_SWEPT", 1)
+    memory = hardware.working_memory(3 << 16, threads)
+    for sweep in hardware.sweeps(nbytes, threads, memory=memory):
+        memory[:] = 7
+        sweep.run()
+        touched = np.count_nonzero(memory != 7)
+        # Written are ones; a copy of sevens shows nothing.
+        assert touched == 0 or sweep.kind == "write"
+        if sweep.kind == "write":
+            assert nbytes <= touched * 8 // 7 + 8 < memory.size * 8 // 7 + 16
+
+
+def test_copy_leaves_the_source_in_the_target():
+    memory = hardware.working_memory(1 << 16)
+    half = memory.size // 2
+    for sweep in hardware.sweeps(1 << 16, kind="copy", memory=memory):
+        memory[:half], memory[half:] = 3, 5
+        sweep.run()
+        assert np.count_nonzero(memory == 3) >= half + (1 << 15)
+
+
+# The report -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def report():
+    return roofline.measure(quick=True, problems=PLAIN, sizes=[SMALL, 1 << 20], rounds=1)
+
+
+def test_measure_has_a_row_for_each_problem_size_and_number_of_threads(report):
+    threads = sorted({1, rmsfast.get_num_threads()})
+    found = [(r["problem"], r["working_set"], r["threads"]) for r in report["rows"]]
+    assert sorted(found) == sorted(
+        (p.name, size, count) for p in PLAIN for size in (SMALL, 1 << 20) for count in threads
+    )
+
+
+def test_measure_states_ceiling_error_and_what_is_kept_apart(report):
+    assert json.loads(json.dumps(report)) == report
+    assert all(row["right"] and row["nbytes"] == row["working_set"] for row in report["rows"])
+    assert [row["ceiling"].split(",")[0] for row in report["rows"][::2]] == ["read", "copy"] * 2
+    assert report["first_touch"]["seconds"] > 0
+    assert report["first_call_seconds"].keys() == {p.name for p in PLAIN}
+    assert "count what they read and what they write" in report["convention"]
+    assert len(report["ceilings"]) == 2 * len({row["threads"] for row in report["rows"]})
+
+
+def test_measure_leaves_the_number_of_threads(report):
+    assert report["rows"]
+    assert rmsfast.get_num_threads() == roofline.thread_counts(quick=True)[-1]
+
+
+def test_measure_marks_a_wrong_answer(monkeypatch):
+    monkeypatch.setattr(problems, "largest_error", lambda *_: 3.0)
+    shown = []
+    found = roofline.measure(
+        quick=True, problems=PLAIN[:1], sizes=[SMALL], rounds=1, show=shown.append
+    )
+    assert not any(row["right"] for row in found["rows"])
+    assert shown[-1].endswith("WRONG")
+
+
+def test_available_is_false_for_a_function_that_the_package_lacks():
+    assert not problems.available(replace(PROBLEMS[0], function="absent"))
+
+
+def row(share, p10, p90, rate=10.0, problem="rms float32 rows"):
+    size = {"working_set": 1 << 20, "threads": 2}
+    return {"problem": problem, **size, "share": share, "p10": p10, "p90": p90, "gb_per_s": rate}
+
+
+def test_compare_gives_ratios_of_shares_with_their_spread():
+    old = {"rows": [row(0.8, 0.75, 1.0), row(0.5, 0.5, 0.5, problem="gone")]}
+    new = {"rows": [row(0.4, 0.25, 0.5, rate=20.0)]}
+    [ratio] = roofline.compare(old, new)
+    assert (ratio["ratio"], ratio["low"], ratio["rate_ratio"]) == (0.5, 0.25, 2.0)
+    assert ratio["high"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(("least", "status"), [(None, 0), (0.6, 0), (0.7, 1)])
+def test_bench_compare_fails_where_all_of_the_spread_is_less(tmp_path, capsys, least, status):
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text(json.dumps({"rows": [row(0.8, 0.75, 1.0)]}))
+    new.write_text(json.dumps({"rows": [row(0.4, 0.25, 0.5)]}))
+    under = [] if least is None else ["--fail-under", str(least)]
+    assert main(["bench", "--compare", str(old), str(new), *under]) == status
+    lines = capsys.readouterr().out.splitlines()
+    expected = ["rms", "float32", "rows", "1", "MiB", "2", "0.500", "0.250-0.667", "1.000"]
+    assert lines[1].split() == expected + ["FAILED"] * status
+    assert lines[2] == "median of 1 ratios of shares of the ceiling, new over old: 0.500"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["--fail-under", "0.9"], "bench: --fail-under needs --compare"),
+        (["--compare", "a", "b", "--quick"], "bench: --compare goes with --fail-under only"),
+        (["--json", "absent/x.json"], "absent/x.json: no such folder"),
+        (["--plot", "x.pdf"], "x.pdf: a plot must end in .png, got '.pdf'"),
+        (["--compare", "rows.json", "a"], "rows.json: not a file that rmsfast bench --json wrote"),
+        (["--compare", "empty.json", "empty.json"], "bench: the two files have no row in common"),
+        (["--compare", "absent.json", "a"], "absent.json: No such file or directory"),
+    ],
+)
+def test_bench_refusal_is_one_line(tmp_path, monkeypatch, capsys, arguments, fault):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.json").write_text('{"rows": [1]}')
+    (tmp_path / "empty.json").write_text('{"rows": []}')
+    assert main(["bench", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"rmsfast: {fault}\n")
+
+
+def test_bench_prints_and_stores_a_report(tmp_path, monkeypatch, report):
+    def measure(*, quick, show):
+        show(f"quick is {quick}")
+        return report
+
+    monkeypatch.setattr(roofline, "measure", measure)
+    monkeypatch.chdir(tmp_path)
+    result = testing.CliRunner().invoke(cli, ["bench", "--quick", "--json", "x.json"])
+    assert (result.exit_code, result.stdout) == (0, "quick is True\n")
+    assert json.loads((tmp_path / "x.json").read_text()) == report
+
+
+def test_lines_of_a_report_fit_80_columns():
+    shown = []
+    roofline.measure(quick=True, problems=PLAIN[:1], sizes=[SMALL], rounds=1, show=shown.append)
+    lines = [line.removesuffix(" disturbed") for text in shown for line in text.splitlines()]
+    assert max(map(len, lines)) <= 80
+
+
+def test_bench_plot_is_a_picture_800_pixels_wide(tmp_path, report):
+    pytest.importorskip("matplotlib")
+    from rmsfast import plots
+
+    plots.report(report, str(tmp_path / "x.png"))
+    header = (tmp_path / "x.png").read_bytes()[:24]
+    assert header.startswith(b"\x89PNG")
+    assert int.from_bytes(header[16:20], "big") == 800
+
+
+# The suite in bench/ ----------------------------------------------------------------------------
+
+
+def test_table_in_readme_is_that_of_the_newest_result_file():
+    assert table.parts(table.README.read_text())[1] == table.table(*table.newest())
+
+
+def test_peers_stand_for_problems_that_exist():
+    assert peers.PEERS.keys() <= {p.name for p in PROBLEMS}
+
+
+@pytest.mark.parametrize(
+    "problem", [p for p in PROBLEMS if problems.available(p)], ids=lambda p: p.name
+)
+def test_numpy_idioms_answer_their_problem(problem):
+    case = problems.prepare(problem, SMALL)
+    idioms = {n: p for n, p in peers.PEERS[problem.name].items() if n.startswith("numpy ")}
+    assert idioms
+    for peer in idioms.values():
+        error = ratios.peer_error(problem, case, peer(**case.arrays))
+        assert error is None if problem.out == "x" else error < 16
+
+
+def test_measure_of_ratios_has_every_installed_peer_and_its_error():
+    [problem] = (p for p in PROBLEMS if p.name == "rms int16 rows")
+    row = ratios.measure(problem, 1 << 12, rounds=1)
+    assert row["right"]
+    assert "ceiling" not in row  # of a call that is shorter than the launch of a sweep
+    idiom = row["peers"]["numpy in int64"]
+    assert idiom["times"] > 0
+    assert idiom["error_ulps"] <= 1
+    assert ratios.best_numpy(row) == "numpy in int64"
+    assert json.loads(json.dumps(row)) == row
+
+
+def test_peers_of_leaves_out_a_library_that_is_missing(monkeypatch):
+    def missing(**_arrays):
+        raise ModuleNotFoundError("no such library")
+
+    monkeypatch.setitem(peers.PEERS, PLAIN[0].name, {"missing": missing, "here": lambda x: x.sum})
+    assert list(peers.peers_of(PLAIN[0], problems.prepare(PLAIN[0], SMALL))) == ["here"]
+
+
+def test_fit_finds_the_cost_of_a_call_and_of_each_row():
+    n = np.array([1, 10, 100, 10_000])
+    call, each, worst = scaling.fit(n, 3e-6 + 2e-9 * n)
+    assert (call, each) == (pytest.approx(3e-6), pytest.approx(2e-9))
+    assert worst < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("gains", "size"),
+    [
+        ([-1, -1, 1, 2], 2**11.5),
+        ([1, -1, 0.5, 2], 2 ** (11 + 2 / 3)),  # the last change counts
+        ([1, 1, 1, 1], 2**10),
+        ([1, 1, 1, -1], None),
+    ],
+)
+def test_crossing_is_where_gains_become_positive_for_good(gains, size):
+    found = scaling.crossing([1 << 10, 1 << 11, 1 << 12, 1 << 13], gains)
+    assert found == (None if size is None else round(size))

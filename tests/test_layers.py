@@ -21,7 +21,7 @@ LAYERS = [
     ["reductions", "scaling", "summaries", "windows", "dose", "running"],
     ["settings"],
     ["__init__"],
-    ["files", "dask", "xarray", "plots", "hardware"],
+    ["files", "dask", "xarray", "plots", "machine", "hardware", "problems", "roofline"],
     ["cli"],
     ["__main__"],
 ]
@@ -48,6 +48,7 @@ MAY_IMPORT = {
     "_cache": {"numba"},
     "cli": {"click", "rich"},
     "dask": {"dask"},
+    "plots": {"matplotlib"},  # while types are checked
     "xarray": {"xarray"},
 }
 

@@ -29,7 +29,7 @@ from zoo import (
     plain,
 )
 
-from rmsfast import rms
+from rmsfast import _launch, rms
 
 LENGTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 1023, 1024, 1025, 16383, 16384, 16385, 40000]
 FORMATS = {"float16": np.uint16, "bfloat16": np.uint16}
@@ -395,7 +395,8 @@ def test_rms_row_starting_anywhere_gives_same_bits(offset):
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=name_of)
-def test_rms_any_thread_count_gives_same_bits(dtype, shape, axis):
+def test_rms_any_thread_count_gives_same_bits(dtype, shape, axis, monkeypatch):
+    monkeypatch.setattr(_launch, "PARALLEL_BYTES", 1 << 20)
     x = make(shape, dtype)
     serial = rms(x, axis=axis, threads=1)
     for threads in (2, 7, None):
@@ -693,7 +694,8 @@ def test_rms_where_on_columns_gives_bits_of_rows(dtype, shape):
     assert_same_bits(rms(x, axis=0, where=where), rows)
 
 
-def test_rms_where_with_any_thread_count_gives_same_bits():
+def test_rms_where_with_any_thread_count_gives_same_bits(monkeypatch):
+    monkeypatch.setattr(_launch, "PARALLEL_BYTES", 1 << 20)
     x, where = make((300, 1031), np.float64), keep((300, 1031))
     serial = rms(x, where=where, threads=1)
     assert_same_bits(rms(x, where=where, threads=2), serial)

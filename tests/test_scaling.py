@@ -27,7 +27,7 @@ from zoo import (
     strided,
 )
 
-from rmsfast import rms, scale_to_rms, unit_rms
+from rmsfast import _launch, rms, scale_to_rms, unit_rms
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 CODED = {"float16": np.uint16, "bfloat16": np.uint16}
@@ -685,7 +685,8 @@ def test_unit_rms_row_by_row_gives_same_bits():
     [((3, 200_003), -1), ((700, 1031), -1), ((1031, 700), 0), ((3, 200_003), None)],
 )
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=name_of)
-def test_unit_rms_any_thread_count_gives_same_bits(dtype, shape, axis):
+def test_unit_rms_any_thread_count_gives_same_bits(dtype, shape, axis, monkeypatch):
+    monkeypatch.setattr(_launch, "PARALLEL_BYTES", 1 << 20)
     x = make(shape, dtype)
     serial, sizes = unit_rms(x, axis=axis, threads=1, return_rms=True)
     for threads in (2, None):

@@ -1,0 +1,335 @@
+"""Rates of the package beside what the machine can do, from caches to memory: `rmsfast bench`.
+
+A report is a dict that goes to JSON as it is: the machine, what was measured apart, the ceilings
+of each working set and number of threads, and a row for each call in each of them.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from rmsfast import _launch, hardware, machine
+from rmsfast.hardware import Sweep
+from rmsfast.problems import PROBLEMS, Case, Problem, available, counted, prepare
+
+__all__ = ["beside", "compare", "failed", "measure"]
+
+Report = dict[str, Any]
+
+CONVENTION = (
+    "A GB is 1e9 bytes. A reduction counts each array that it reads once; a scaling and a copy "
+    "count what they read and what they write. Gains, and what the hardware reads before it "
+    "writes, are not counted. A copy has half of the working set as source, half as target."
+)
+# Of a last-level cache whose size cannot be read.
+USUAL_CACHE = 1 << 25
+# Times the last-level cache that a working set should have to be called memory.
+FAR = 4
+# Share of the usable memory for a working set: arrays, as much for sweeps, and what makes them.
+PART = 4
+QUICK_BYTES = 1 << 28
+QUICK_DTYPES = ("float32", "bfloat16")
+LEAST_TIMED = 0.002  # seconds: shorter calls are timed many at a time
+WIDTH = 80
+ROW_TITLES = (
+    f"{'call':28}{'threads':>8}{'GB/s':>8}{'ceiling':>8}{'share':>8}{'p10-p90':>14}{'ulps':>6}"
+)
+QUICK_PATIENCE = 0.1  # seconds that the pairs of a row may take in a short run, and in a long one
+PATIENCE = 2.0
+RATIO_TITLES = f"{'call':28}{'size':>9}{'threads':>8}{'ratio':>8}{'p10-p90':>13}{'GB/s':>8}"
+
+
+def measure(
+    *,
+    quick: bool = False,
+    problems: Sequence[Problem] = PROBLEMS,
+    sizes: Sequence[int] | None = None,
+    rounds: int | None = None,
+    show: Callable[[str], object] = str,
+) -> Report:
+    """Time each problem in each working set with each number of threads, beside the ceiling.
+
+    Parameters
+    ----------
+    quick : bool, default False
+        Few working sets, thread counts, rounds and dtypes: some seconds once all is compiled.
+    problems : sequence of Problem, default all
+    sizes : sequence of int, default from half of the first cache to `FAR` times the last, bytes
+    rounds : int, default 9, or 5 if quick
+        Pairs of a call and the ceiling for each row.
+    show : callable
+        Is given the lines of a report that people read, as they come.
+
+    Returns
+    -------
+    dict
+    """
+    rounds = rounds or (5 if quick else 9)
+    sizes = working_sets(quick) if sizes is None else sizes
+    threads = thread_counts(quick)
+    chosen = [p for p in problems if available(p) and (not quick or is_quick(p))]
+    report: Report = {"convention": CONVENTION, "quick": quick, "warnings": warnings(sizes)}
+    report["first_call_seconds"] = {p.name: first_calls(p) for p in chosen}
+    report["first_touch"] = first_touch(min(max(sizes), QUICK_BYTES))
+    report["peak"] = {str(count): hardware.peak(count) for count in threads}
+    report["machine"] = machine.machine()
+    report |= {"ceilings": [], "rows": []}
+    for line in heading(report):
+        show(line)
+    memory = hardware.working_memory(max(sizes))
+    for size in sizes:
+        best: dict[tuple[str, int], Sweep] = {}
+        show(f"\nworking set {human(size)}")
+        for count in threads:
+            sweeps = list(hardware.sweeps(size, count, memory=memory))
+            rates = dict(zip((s.method for s in sweeps), hardware.rates(sweeps, 3), strict=True))
+            report["ceilings"].append(
+                {"nbytes": size, "threads": count} | {m: r / 1e9 for m, r in rates.items()}
+            )
+            for sweep in sorted(sweeps, key=lambda s: rates[s.method]):
+                best[sweep.kind, count] = sweep
+            for line in ceiling_lines(report["ceilings"][-1]):
+                show(line)
+        show(ROW_TITLES)
+        for problem in chosen:
+            case = prepare(problem, size_of_first(problem, size))
+            for count in threads:
+                row = {
+                    "problem": problem.name,
+                    "function": problem.function,
+                    "dtype": problem.dtype,
+                    "layout": problem.layout,
+                    "working_set": size,
+                    "threads": count,
+                    "operations": problem.operations * next(iter(case.arrays.values())).size,
+                    "error_ulps": case.error,
+                    "right": case.error <= problem.bound,
+                }
+                ceiling = best[problem.ceiling, count]
+                with threads_set(count):
+                    row |= beside(case, ceiling, rounds, QUICK_PATIENCE if quick else PATIENCE)
+                report["rows"].append(row)
+                show(row_line(row))
+    return report
+
+
+@contextmanager
+def threads_set(count: int) -> Iterator[None]:
+    """A number of threads for calls that do not name one."""
+    before = _launch.set_threads(count)
+    try:
+        yield
+    finally:
+        _launch.set_threads(before)
+
+
+def beside(case: Case, ceiling: Sweep, rounds: int, patience: float) -> dict[str, Any]:
+    """Rate of a call, and its ratio to the ceiling, from pairs taken in turn."""
+    calls, count = batch(case.call)
+    faults = page_faults()
+    pairs, quiet = hardware.paired(calls, ceiling, rounds, patience)
+    taken, ceilings = np.array(pairs).T
+    rates, reached = count * case.nbytes / taken, ceiling.nbytes / ceilings
+    p10, share, p90 = np.quantile(rates / reached, [0.1, 0.5, 0.9]).tolist()
+    return {
+        "nbytes": case.nbytes,
+        "gb_per_s": float(np.median(rates / 1e9)),
+        "ceiling": ceiling.method,
+        "ceiling_gb_per_s": float(np.median(reached / 1e9)),
+        "share": share,
+        "p10": p10,
+        "p90": p90,
+        "pairs": len(pairs),
+        "quiet": quiet,
+        "page_faults": None if faults is None else (page_faults() or 0) - faults,
+    }
+
+
+def batch(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
+    """As many calls in one as take long enough to be timed, and their number."""
+    call()
+    count = max(1, round(LEAST_TIMED / hardware.seconds(call)))
+    return (lambda: [call() for _ in range(count)]) if count > 1 else call, count
+
+
+# What is measured ---------------------------------------------------------------------------------
+
+
+def is_quick(problem: Problem) -> bool:
+    """Whether a problem belongs to the short run."""
+    return problem.layout == "rows" and problem.dtype in QUICK_DTYPES
+
+
+def working_sets(quick: bool) -> list[int]:
+    """Bytes from half of the first cache to what memory allows, or one for each level."""
+    cache = machine.cache_bytes() or {"L1": 1 << 15, "L2": 1 << 20}
+    largest = FAR * max(cache.values())
+    if quick:
+        largest = min(largest, QUICK_BYTES)
+    usable = machine.usable_memory()
+    if usable is not None:
+        largest = min(largest, usable // PART)
+    inside = [size // 2 for size in cache.values()]
+    if not quick:
+        inside = [inside[0] << shift for shift in range(0, largest.bit_length(), 2)]
+    return [*(size for size in inside if size < largest / 2), largest]
+
+
+def thread_counts(quick: bool) -> list[int]:
+    """One thread, all, and unless quick the powers of two between."""
+    most = hardware.threads_for(None)
+    between = [] if quick else [1 << shift for shift in range(most.bit_length())]
+    return sorted({1, most, *between})
+
+
+def size_of_first(problem: Problem, working_set: int) -> int:
+    """Bytes of the first array of a problem that has a working set."""
+    arrays = problem.arrays(1 << 15)
+    return working_set * next(iter(arrays.values())).nbytes // counted(problem, arrays)
+
+
+def warnings(sizes: Sequence[int]) -> list[str]:
+    """What a reader of the rates should know."""
+    last = max(machine.cache_bytes().values(), default=USUAL_CACHE)
+    if max(sizes) >= FAR * last:
+        return []
+    return [
+        f"the largest working set, {human(max(sizes))}, is less than {FAR} x the last-level cache "
+        f"of {human(last)}: its rates are partly those of the cache"
+    ]
+
+
+def first_calls(problem: Problem) -> float:
+    """Seconds of the first calls on a small and a large array: compiling, or loading."""
+    return sum(prepare(problem, size).first_call for size in (1 << 12, 4 * _launch.PARALLEL_BYTES))
+
+
+def first_touch(nbytes: int) -> dict[str, Any]:
+    """Cost of the first write to fresh memory, which no timed call pays."""
+    fresh = hardware.aligned_empty(nbytes)
+    before = page_faults()
+    first = hardware.seconds(lambda: fresh.fill(1))
+    after = page_faults()
+    return {
+        "nbytes": nbytes,
+        "seconds": first,
+        "seconds_again": hardware.seconds(lambda: fresh.fill(1)),
+        "page_faults": None if before is None or after is None else after - before,
+    }
+
+
+def page_faults() -> int | None:
+    """Page faults of this process so far, None where they are not counted."""
+    with suppress(ImportError):
+        import resource
+
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_minflt + usage.ru_majflt
+    return None
+
+
+# Two reports --------------------------------------------------------------------------------------
+
+
+def compare(old: Report, new: Report) -> list[dict[str, Any]]:
+    """Ratios of the shares of the ceiling in two reports, new over old, the smallest first.
+
+    A share is a ratio taken in turn with the ceiling, so that a machine which was busier, or a
+    faster one, does not count as progress. `low` and `high` bound the ratio: the 10th percentile
+    of one share over the 90th of the other.
+    """
+    earlier = {key(row): row for row in old["rows"]}
+    both = [(earlier[key(row)], row) for row in new["rows"] if key(row) in earlier]
+    ratios = [
+        {
+            "problem": row["problem"],
+            "working_set": row["working_set"],
+            "threads": row["threads"],
+            "ratio": row["share"] / before["share"],
+            "low": row["p10"] / before["p90"],
+            "high": row["p90"] / before["p10"],
+            "rate_ratio": row["gb_per_s"] / before["gb_per_s"],
+        }
+        for before, row in both
+    ]
+    return sorted(ratios, key=lambda ratio: ratio["ratio"])
+
+
+def key(row: dict[str, Any]) -> tuple[str, int, int]:
+    """What makes two rows comparable."""
+    return row["problem"], row["working_set"], row["threads"]
+
+
+def failed(ratios: Sequence[dict[str, Any]], least: float) -> list[dict[str, Any]]:
+    """Ratios below the least that is allowed, by more than their spread explains."""
+    return [ratio for ratio in ratios if ratio["high"] < least]
+
+
+# Lines that people read ---------------------------------------------------------------------------
+
+
+def human(nbytes: int) -> str:
+    """Bytes with a binary unit."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if nbytes >= size:
+            return f"{nbytes / size:.3g} {unit}"
+    return f"{nbytes} B"
+
+
+def heading(report: Report) -> Iterator[str]:
+    """Yield the machine, what was measured apart, and how bytes are counted."""
+    about, touch = report["machine"], report["first_touch"]
+    sizes = ", ".join(f"{level} {human(size)}" for level, size in about["caches"].items())
+    memory = human(about["memory_bytes"]) if about["memory_bytes"] else "unknown"
+    yield f"{about['cpu']}: {about['cpus_usable']} of {about['cpus']} CPUs, {about['cores']} cores"
+    yield f"caches {sizes or 'unknown'}; memory {memory}; governor {about['governor'] or 'unknown'}"
+    yield ", ".join(f"{name} {about[name]}" for name in ("rmsfast", "numpy", "numba", "python"))
+    for text in report["warnings"]:
+        yield from textwrap.wrap(f"warning: {text}", WIDTH)
+    calls = report["first_call_seconds"]
+    yield from textwrap.wrap(
+        f"Not in the rates: first calls, which compile or load, {sum(calls.values()):.1f} s for "
+        f"{len(calls)} problems; first touch of {human(touch['nbytes'])}, "
+        f"{touch['seconds']:.3f} s and {touch['page_faults']} page faults "
+        f"({touch['seconds_again']:.3f} s when touched again).",
+        WIDTH,
+    )
+    yield from textwrap.wrap(report["convention"], WIDTH)
+
+
+def ceiling_lines(ceiling: dict[str, Any]) -> Iterator[str]:
+    """Yield the ceilings of one working set and number of threads."""
+    read = max(rate for method, rate in ceiling.items() if method.startswith("read"))
+    yield f"{threads_text(ceiling['threads'])}, GB/s: read {read:.1f}"
+    for kind in ("copy", "write"):
+        ordinary, streaming = (
+            ceiling[f"{kind}, {how} stores"] for how in ("ordinary", "streaming")
+        )
+        yield f"  {kind} {ordinary:.1f} with ordinary stores, {streaming:.1f} with streaming stores"
+
+
+def threads_text(count: int) -> str:
+    """Number of threads in words."""
+    return f"{count} thread{'s'[: count > 1]}"
+
+
+def row_line(row: dict[str, Any]) -> str:
+    """One row of the table."""
+    spread = f"{row['p10']:.1%}-{row['p90']:.1%}"
+    notes = " disturbed" * (not row["quiet"]) + " WRONG" * (not row["right"])
+    return (
+        f"{row['problem']:28}{row['threads']:8}{row['gb_per_s']:8.1f}"
+        f"{row['ceiling_gb_per_s']:8.1f}{row['share']:8.1%}{spread:>14}"
+        f"{row['error_ulps']:6.2f}{notes}"
+    )
+
+
+def ratio_line(ratio: dict[str, Any]) -> str:
+    """One row of a comparison."""
+    return (
+        f"{ratio['problem']:28}{human(ratio['working_set']):>9}{ratio['threads']:8}"
+        f"{ratio['ratio']:8.3f}  {ratio['low']:.3f}-{ratio['high']:.3f}{ratio['rate_ratio']:8.3f}"
+    )
