@@ -18,7 +18,7 @@ __all__ = ["report"]
 Report = dict[str, Any]
 Row = dict[str, Any]
 
-WIDTH, PANEL_HEIGHT, DPI = 8.0, 2.7, 100  # inches; 800 pixels
+WIDTH, PANEL_HEIGHT, DPI = 8.0, 3.0, 100  # inches; 800 pixels
 # Colours of Okabe and Ito, told apart by most people who see few of them.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vPX"
@@ -94,7 +94,15 @@ def bandwidth(axes: Axes, lines: dict[str, list[Row]], ceilings: Sequence[Row]) 
     bytes_along(axes, sizes)
     axes.set_ylabel("GB/s", fontsize=9)
     axes.tick_params(labelsize=8)
-    axes.legend(fontsize=7.5, loc="best", handlelength=3)
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.45, -0.25),
+        ncols=3,
+        fontsize=7.5,
+        handlelength=2.5,
+        columnspacing=1.0,
+        frameon=False,
+    )
 
 
 def mark_caches(axes: Axes, caches: dict[str, int]) -> None:
@@ -154,9 +162,9 @@ def roofline(axes: Axes, measured: Report, rows: Sequence[Row], ceilings: Sequen
         for row, place in zip(chosen, zip(x, y, strict=True), strict=True):
             left = index % 2  # neighbours in the table may fall on one place
             axes.annotate(
-                row["dtype"],
+                row["dtype"].replace("float", "f").replace("int", "i"),
                 place,
-                (-6 if left else 6, -3),
+                (-6 if left else 6, {"float16": -8, "bfloat16": 2}.get(row["dtype"], -3)),
                 textcoords="offset points",
                 ha="right" if left else "left",
                 fontsize=7,

@@ -301,6 +301,10 @@ def with_missing(nbytes: int) -> Arrays:
 # The table --------------------------------------------------------------------------------------
 
 
+# The edit is rounded to float32, and the sum of both to the format of the rows.
+DOSE = {"alpha": ALPHA, "path": "add_then_cast", "report": "none"}
+
+
 def options_of(dtype: str) -> dict[str, Any]:
     """What a call needs to be told about arrays of a format."""
     return {"format": "bfloat16"} if dtype == "bfloat16" else {}
@@ -386,7 +390,7 @@ PROBLEMS = [
             with_direction(dtype),
             exact_after_dose,
             operations=4,
-            options=options_of(dtype) | {"alpha": ALPHA, "report": "none"},
+            options=options_of(dtype) | DOSE,
             ceiling="copy",
             out="again",
             answer=operator.attrgetter("after"),
