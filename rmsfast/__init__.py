@@ -1,11 +1,14 @@
 """Root mean square quantities of large arrays: one pass, exact, at memory speed."""
 
 from rmsfast.reductions import relative_rmse, rms, rmse
+from rmsfast.running import RunningRMS, RunningRMSE
 from rmsfast.scaling import rms_norm, scale_to_rms, unit_rms
 from rmsfast.settings import get_num_threads, set_num_threads, show_config, warmup
 
 __version__ = "0.1.0"
 __all__ = [
+    "RunningRMS",
+    "RunningRMSE",
     "get_num_threads",
     "relative_rmse",
     "rms",

@@ -25,6 +25,7 @@ SOURCES = (
     "_kernels.py",
     "_scalings.py",
     "_relative.py",
+    "_continued.py",
 )
 
 

@@ -460,13 +460,13 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, 
                 pointers = addresses(arrays, places, 0)
                 at = advance(lanes, lane * tile * 8)
                 accumulate_columns(
-                    at, LANES * tile * 8, arrays, how, pointers, steps, ahead, columns
+                    at, LANES * tile * 8, arrays, how, pointers, None, steps, ahead, columns
                 )
     for j in range(first, stop):
         places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
         at = advance(lanes, (j % LANES) * tile * 8)
-        accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, ahead, columns)
+        accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, None, ahead, columns)
 
 
 @serial

@@ -330,26 +330,30 @@ def columns_tuple(typingctx, fields, column):
 
 
 @intrinsic
-def accumulate_columns(typingctx, state, component, arrays, how, pointers, steps, ahead, count):
+def accumulate_columns(
+    typingctx, state, component, arrays, how, pointers, scale, steps, ahead, count
+):
     """Add one coordinate of `count` neighbouring rows to one lane of the state of a tile.
 
+    scale: None, or the factors of `accumulate`.
     steps: None, or DEPTH coordinates are added, bytes from one to the next for each array.
     component: bytes from one component of the state to the next; ahead: bytes from here to
     the coordinates of x that come some calls later.
     """
     signature = types.void(
-        types.voidptr, types.intp, arrays, how, pointers, steps, types.intp, types.intp
+        types.voidptr, types.intp, arrays, how, pointers, scale, steps, types.intp, types.intp
     )
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
         total = Sum(*signature.args[2:4])
         runs = [cgutils.unpack_tuple(builder, args[4])]
-        if not absent(signature.args[5]):
-            steps = cgutils.unpack_tuple(builder, args[5])
+        scale = scale_factors(em, signature.args[5], args[5])
+        if not absent(signature.args[6]):
+            steps = cgutils.unpack_tuple(builder, args[6])
             for _ in range(DEPTH - 1):
                 runs.append([builder.gep(p, [s]) for p, s in zip(runs[-1], steps, strict=True)])
-        ahead, count = args[6], args[7]
+        ahead, count = args[7], args[8]
         size = component_bytes(total.x)
 
         def add(index, valid):
@@ -362,7 +366,7 @@ def accumulate_columns(typingctx, state, component, arrays, how, pointers, steps
                 sums[name].align = 8
             for pointers in runs:
                 values = load_terms(em, total, pointers, index, valid)
-                sums = total.step(em, sums, values, valid, None)
+                sums = total.step(em, sums, values, valid, scale)
             for name, cell in cells.items():
                 builder.store(sums[name], cell).align = 8
 

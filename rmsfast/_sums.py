@@ -119,7 +119,9 @@ def partials(
     totals = [_partial.empty(piece.rows, fields_of(how)) for how in hows] if blocks > 1 else []
     for first in range(0, blocks, at_once):
         n = min(at_once, blocks - first)
-        found = [_blocks(w, h, piece, first, n, threads) for w, h in zip(walks, hows, strict=True)]
+        found = [
+            blocks_of(w, h, piece, first, n, threads) for w, h in zip(walks, hows, strict=True)
+        ]
         if blocks == 1:
             return found
         for how, total, new in zip(hows, totals, found, strict=True):
@@ -132,7 +134,7 @@ def fields_of(how: How) -> int:
     return _partial.EXTENT_FIELDS if how[2] else _partial.FIELDS
 
 
-def _blocks(
+def blocks_of(
     walk: Walk, how: How, piece: Piece, first: int, blocks: int, threads: int | None
 ) -> np.ndarray:
     """Partials of blocks first to first + blocks of every row of a piece, row after row."""

@@ -15,8 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-LANES = 16
-WIDTH = 8  # lanes of one vector: one AVX-512 register, two AVX2, four SSE2 or NEON
+from rmsfast._partial import LANES as LANES
+from rmsfast._partial import WIDTH as WIDTH
+
 SCRATCH = 1024  # elements copied at a time where a row does not lie side by side
 # Bytes: the next rows are on their way to the level 2 and 1 caches while one is summed.
 AHEAD_FAR, AHEAD_NEAR = 12288, 1024

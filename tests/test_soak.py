@@ -16,6 +16,8 @@ FUNCTIONS = {
     "unit_rms": lambda x, _y, axis: rmsfast.unit_rms(x, axis=axis),
     "scale_to_rms": lambda x, _y, axis: rmsfast.scale_to_rms(x, 2.0, axis=axis),
     "rms_norm": lambda x, _y, axis: rmsfast.rms_norm(x, axis=axis),
+    "RunningRMS": lambda x, _y, axis: rmsfast.RunningRMS(axis and 0).update(x).value(),
+    "RunningRMSE": lambda x, y, axis: rmsfast.RunningRMSE(axis and 0).update(x, y).value(),
 }
 
 
