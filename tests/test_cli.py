@@ -273,7 +273,7 @@ def test_rms_refusal_is_one_line_and_writes_nothing(write, capsys, path, options
         ("x.npy", b"", "file is empty"),
         ("m.safetensors", BFLOAT16[:-1], "truncated: data of 1 tensors takes 16 bytes, 15 follow"),
         ("m.safetensors", b"PK\3\4 archive", "truncated or not safetensors: "),
-        ("x.csv", b"1,2", "suffix must be .npy or .safetensors, got '.csv'"),
+        ("x.csv", b"1,2", "suffix must be .npy, .npz, .safetensors, .json, "),
     ],
 )
 def test_describe_bad_file_is_one_line_on_standard_error(

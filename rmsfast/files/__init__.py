@@ -1,0 +1,26 @@
+"""Tensors in files larger than memory: read once, in storage order, a few blocks at a time.
+
+`.npy`, `.npz` and `.safetensors` files (in shards too) and raw binary are read by read-only
+memory map, zarr folders and HDF5 files chunk by chunk. No pickle is ever loaded, and neither
+torch nor ml_dtypes is needed: bfloat16 and float8 tensors are given as their codes with the name
+of their format, which is how `rmsfast.rms` takes them. Whatever a header claims is checked
+against the file before any data is touched. (A mapped file that another program cuts short in
+the very moment of reading ends the process, as with any memory map.)
+"""
+
+from rmsfast.files._open import open_tensors
+from rmsfast.files._scaled import normalize
+from rmsfast.files._summaries import Summary, describe, row_rms
+from rmsfast.files._tensors import Tensor
+from rmsfast.files._writers import save_npy, writing
+
+__all__ = [
+    "Summary",
+    "Tensor",
+    "describe",
+    "normalize",
+    "open_tensors",
+    "row_rms",
+    "save_npy",
+    "writing",
+]

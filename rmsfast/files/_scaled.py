@@ -1,0 +1,132 @@
+"""Files written anew, row by row: `normalize`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from rmsfast import _arguments, _formats
+from rmsfast.files._open import StrPath, open_tensors
+from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, rows, select, teller
+from rmsfast.files._tensors import Array, Box, Tensor
+from rmsfast.files._writers import writing
+from rmsfast.scaling import scale_to_rms
+
+_VALUES = 1 << 21  # of a box whose rows are scaled
+
+
+def normalize(
+    path: StrPath,
+    out: StrPath,
+    *,
+    target: float = 1.0,
+    axis: int = -1,
+    zero: str = "raise",
+    tensor: str | None = None,
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Scale each row of the tensors of a file to RMS `target`, as `rmsfast.scale_to_rms` does.
+
+    Parameters
+    ----------
+    path, axis, tensor, format, progress
+        As for `describe`.
+    out : path_like
+        `.npy`, `.safetensors`, `.h5`, `.hdf5` or `.zarr`; replaced once it is complete. It may
+        be `path` itself.
+    target : float, default 1.0
+        The RMS of every row.
+    zero : {"raise", "zero", "nan"}
+        What becomes of rows of zeros.
+
+    Raises
+    ------
+    OSError, ValueError
+        As `describe`, for a tensor that cannot be read, for zero rows, and if `out` cannot be
+        written or cannot hold the tensors; an existing file is then as it was.
+
+    Notes
+    -----
+    Values have the format of the input (integers become float64) and the bits that
+    `scale_to_rms` gives. Rows too long to be held are read twice, and their float64 values are
+    within 2 ulp.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import save_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
+    ...     normalize(f"{folder}/h.npy", f"{folder}/u.npy")
+    ...     open_tensors(f"{folder}/u.npy")[0].read()
+    array([[1.2, 1.6, 0. , 0. ]])
+    """
+    _arguments.check_choice("normalize", "zero", zero, ("raise", "zero", "nan"))
+    target = _arguments.number("normalize", "target", target)
+    tensors = [select(path, tensor, format)] if tensor else open_tensors(path)
+    tensors = [each.reinterpreted(format) for each in tensors]
+    for each in tensors:
+        if each.error is not None:
+            raise ValueError(f"{path}: tensor {each.name!r}: {each.error}")
+    told = teller(progress, tensors)
+    with writing(out, [_scaled_like(each) for each in tensors]) as put:
+        for each in tensors:
+            try:
+                for box, values in _scaled_blocks(each, axis, target, zero, told):
+                    put(each.name, box, values)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
+
+
+def _scaled_like(tensor: Tensor) -> Tensor:
+    """What becomes of a tensor whose rows are scaled."""
+    assert tensor.stored is not None
+    return (
+        replace(tensor, dtype="float64")
+        if tensor.stored.kind in "biu" and (tensor.format is None)
+        else tensor
+    )
+
+
+def _scaled_blocks(
+    tensor: Tensor, axis: int, target: float, zero: str, told: Callable[[int], None]
+) -> Iterator[tuple[Box, Array]]:
+    assert tensor.stored is not None
+    if 0 in tensor.shape:
+        return
+    k = checked_axis(tensor, axis)
+    sizes: Array | None = None
+    for box, values in tensor.blocks(k, _VALUES * tensor.stored.itemsize):
+        if k is None or values.shape[k] == tensor.shape[k]:
+            try:
+                yield box, scale_to_rms(values, target, axis=axis, zero=zero, format=tensor.format)
+            except ValueError as error:
+                first = tuple(part.start for part in kept(box, k))
+                raise ValueError(f"rows from {first} on: {reason(error)}") from error
+        else:
+            if sizes is None:
+                sizes = _sizes(tensor, axis, zero)
+            yield box, _divided(tensor, values, np.expand_dims(sizes[kept(box, k)], k), target)
+        told(values.nbytes)
+
+
+def _sizes(tensor: Tensor, axis: int, zero: str) -> Array:
+    """The RMS of every row, and what stands in for that of a zero row."""
+    sizes = room(kept(tensor.shape, checked_axis(tensor, axis)), np.float64)
+    for box, _, found in rows(tensor, axis, "float64", lambda _: None):
+        if found is not None:
+            if zero == "raise" and not found.all():
+                raise _arguments.zero_rows("scale_to_rms", "x", found == 0)
+            sizes[box] = np.where(found == 0, np.nan if zero == "nan" else 1.0, found)
+    return sizes
+
+
+def _divided(tensor: Tensor, values: Array, sizes: Array, target: float) -> Array:
+    """Values over sizes, rounded once to the format of the tensor."""
+    kind = tensor.format or str(_formats.kind_of(values.dtype, None))
+    wide = _formats.decoded(values, kind) / sizes * target
+    scaled = _scaled_like(tensor).dtype
+    return _formats.rounded(wide, _formats.ml_dtype("normalize", scaled))
