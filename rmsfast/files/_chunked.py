@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmsfast._formats import CODES
-from rmsfast.files._tensors import BOX_BYTES, Array, Box, File, Tensor, brief
+from rmsfast.files._tensors import Array, Box, File, Tensor, brief
 
 FORMAT = "format"  # attribute that names the format of codes
 
@@ -22,7 +22,6 @@ class Chunked:
     array: Any  # a zarr.Array or h5py.Dataset
     place: str  # for error texts
     steps: tuple[int, ...]
-    limit: int = BOX_BYTES // 2
 
     @property
     def order(self) -> tuple[int, ...]:

@@ -90,12 +90,7 @@ class _Packed:
 
     def __init__(self, file: File, member: str, start: int, like: Mapped) -> None:
         self.file, self.member, self.start, self.like = file, member, start, like
-        self.order, self.steps, self.cuts, self.limit = (
-            like.order,
-            like.steps,
-            like.cuts,
-            like.limit,
-        )
+        self.order, self.steps, self.cuts = like.order, like.steps, like.cuts
 
     def read(self, box: Box) -> Array:
         return self._unpacked.read(box)
@@ -116,9 +111,10 @@ class _Packed:
         except DAMAGED as error:
             fault = f"member {self.member!r}: {brief(error)}"
             raise ValueError(f"{self.file.path}: {fault}") from error
-        return Mapped(
-            File.of(Path(name)), self.start, self.like.dtype, self.like.shape, self.like.order
-        )
+        copied = File.of(Path(name))
+        if copied.size < self.start + math.prod(self.like.shape) * self.like.dtype.itemsize:
+            raise ValueError(f"{self.file.path}: member {self.member!r}: truncated")
+        return replace(self.like, file=copied, begin=self.start)
 
 
 def npz_tensors(path: Path) -> list[Tensor]:

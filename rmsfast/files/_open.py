@@ -85,13 +85,13 @@ def open_tensors(
     raw = _raw_reader(dtype, shape, offset)
     path = Path(path)
     is_pattern = any(c in str(path) for c in "*?[") and not path.exists()
-    if is_pattern or (path.is_dir() and not is_zarr(path)):
+    if is_pattern or (path.is_dir() and path.suffix.lower() != ".zarr" and not is_zarr(path)):
         return _shards(path, is_pattern, raw)
     return _file_tensors(path, raw)
 
 
 def is_zarr(path: Path) -> bool:
-    return path.suffix.lower() == ".zarr" or any((path / name).is_file() for name in _ZARR)
+    return any((path / name).is_file() for name in _ZARR)
 
 
 def _file_tensors(path: Path, raw: Callable[[Path], list[Tensor]] | None) -> list[Tensor]:
@@ -191,5 +191,5 @@ def _joined(name: str, parts: list[tuple[Path, Tensor]]) -> Tensor:
     cuts = tuple(accumulate((tensor.shape[0] for _, tensor in parts), initial=0))
     order = sources[0].order
     steps = tuple(map(math.lcm, *(source.steps for source in sources)))
-    source = Joined(tuple(sources), cuts, order, steps, min(s.limit for s in sources))
+    source = Joined(tuple(sources), cuts, order, steps)
     return replace(first, shape=(cuts[-1], *first.shape[1:]), source=source)

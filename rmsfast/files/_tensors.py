@@ -27,7 +27,7 @@ from rmsfast._partial import BLOCK
 Array = NDArray[Any]
 Box = tuple[slice, ...]  # of every axis, with start and stop
 
-BOX_BYTES = 1 << 25  # of a memory map; half of it where chunks are decoded into memory
+BOX_BYTES = 1 << 25
 ROWS = 1 << 16  # whose sums are kept at a time, where rows are longer than a box
 AHEAD = 2  # boxes read while one is computed on
 PAGE = 4096
@@ -47,10 +47,6 @@ class Source(Protocol):
     @property
     def cuts(self) -> tuple[int, ...]:
         """Places along the first axis where boxes end: 0, ..., its length."""
-
-    @property
-    def limit(self) -> int:
-        """Bytes of a box."""
 
     def read(self, box: Box) -> Array:
         """Values of a box: a view of a memory map, or an array that holds them."""
@@ -127,7 +123,7 @@ class Tensor:
         """The boxes of `blocks`."""
         if self.source is None or self.stored is None:
             raise ValueError(f"tensor {self.name!r}: {self.error}")
-        most = min(nbytes or self.source.limit, self.source.limit) // self.stored.itemsize
+        most = min(nbytes or BOX_BYTES, BOX_BYTES) // self.stored.itemsize
         return boxes(self.shape, self.source, max(1, most), axis)
 
     def _values(self, box: Box) -> Array:
@@ -254,7 +250,6 @@ class Mapped:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     order: tuple[int, ...]
-    limit: int = BOX_BYTES
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -288,7 +283,6 @@ class Joined:
     cuts: tuple[int, ...]
     order: tuple[int, ...]
     steps: tuple[int, ...]
-    limit: int
 
     def read(self, box: Box) -> Array:
         found = []
