@@ -19,17 +19,24 @@ from rmsfast._kernels import (
     LOW,
     UP,
     UP_EXPONENT,
-    add,
     fold,
     inner,
     load,
-    offsets,
     parallel,
     serial,
     store,
 )
 from rmsfast._lanes import accumulate, accumulate_columns, columns_tuple, reduce_columns, state_size
-from rmsfast._memory import address, addresses, advance, fetch, scratch_space
+from rmsfast._memory import (
+    address,
+    addresses,
+    advance,
+    fetch,
+    moved,
+    offsets,
+    scratch_space,
+    strides_of,
+)
 from rmsfast._partial import CONTINUED_TILE, EXTENT_FIELDS, LANES, WIDTH
 
 RUN = 64  # coordinates that stay in cache from one scale to the next
@@ -43,9 +50,9 @@ def continue_tile(arrays, how, scale, g, outer, ragged, bases, position, count, 
     """
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
-    strides = (g[1, last], g[2, last], g[3, last], g[4, last], g[5, last])
+    strides = strides_of(arrays, g, last, 1)
     for j in range(count):
-        places = add(bases, offsets(g, outer, end, j))
+        places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
         lane = advance(at, (position + j) % LANES * gap)
         accumulate_columns(lane, LANES * gap, arrays, how, pointers, scale, None, 0, columns)
@@ -81,7 +88,7 @@ def continue_sums(
     for unit in range(begin, end):
         c = unit * CONTINUED_TILE
         n = min(CONTINUED_TILE, columns - c)
-        row = offsets(g, 0, outer, c)
+        row = offsets(arrays, g, 0, outer, c)
         if wide is None:
             at = address(lanes, c * 8)
             continue_scale(
@@ -90,7 +97,7 @@ def continue_sums(
             )  # fmt: skip
             continue
         for start in range(0, count, RUN):
-            bases = add(row, offsets(g, outer, g.shape[1], start))
+            bases = moved(row, offsets(arrays, g, outer, g.shape[1], start))
             for k in range(3):
                 scale = (DOWN if k == 2 else 1.0, UP if k == 1 else 1.0)
                 at = address(lanes, (k * size + c) * 8)

@@ -11,7 +11,8 @@ from rmsfast._partial import BLOCK, CONTINUED_TILE, LANES, WIDTH
 
 PIECE_BYTES = 1 << 20  # of an update, where it does not fill blocks: it is looked at while in cache
 
-Arrays = list[np.ndarray]  # x, and x_hat of a pair, of one shape
+Arrays = list[np.ndarray]  # x, x_hat of a pair, masks, of one shape
+Kinds = tuple[str, ...]  # their storage formats
 
 
 class _Running:
@@ -168,21 +169,12 @@ class _Running:
         shapes = [s.array.shape for s in sources]
         shape, _ = _arguments.common_shape(function, names, shapes, self._axis)
         arrays, kinds = [s.array for s in sources], tuple(s.kind for s in sources)
-        if len({k.startswith("complex") for k in kinds}) > 1:  # real beside complex
-            single = _formats.NARROW.issuperset(kinds)
-            arrays, kinds = _formats.cast(
-                arrays, kinds, ("complex64" if single else "complex128",) * 2
-            )
-        kept = _arguments.kept(function, sources, where, shape)
+        masks = _arguments.kept(function, sources, where, shape)
         self._settle(function, kinds, () if self._axis is None else shape[1:])
-        arrays = [np.broadcast_to(a, shape) for a in arrays]
-        if kept is not None:
-            arrays.append(kept[0] if kept[1] == "bool" else ~kept[0])
-        if self._axis is None:
-            for piece in _in_order(arrays):
-                self._add(piece, threads)
-        else:
-            self._add(arrays, threads)
+        arrays = [np.broadcast_to(a, shape) for a in arrays] + [mask for mask, _ in masks]
+        kinds += tuple(kind for _, kind in masks)
+        for piece in _in_order(arrays) if self._axis is None else [arrays]:
+            self._add(piece, kinds, threads)
         return self
 
     def _settle(self, function: str, kinds: tuple[str, ...], shape: tuple[int, ...]) -> None:
@@ -202,29 +194,30 @@ class _Running:
                 function, "data", f"hold vectors of shape {self._shape}", f"shape {shape}"
             )
 
-    def _add(self, arrays: Arrays, threads: int | None) -> None:
+    def _add(self, arrays: Arrays, kinds: Kinds, threads: int | None) -> None:
         """Add coordinates along axis 0 of arrays: to the last block, whole blocks, a new one."""
         count = len(arrays[0])
         self._length += count
         if not arrays[0].size:
             return
         if _launch.kernels() is None:
-            _fold(_by_numpy(arrays, len(self._kinds)), 1, self._totals)
+            _fold(_by_numpy(*self._apart(arrays, kinds)), 1, self._totals)
             return
-        block = BLOCK // self._parts()
-        done = min(count, -(self._position // self._parts()) % block)
-        self._continue([a[:done] for a in arrays], threads)
+        parts = 2 if self._complex() else 1  # coordinates of a value
+        block = BLOCK // parts
+        done = min(count, -(self._position // parts) % block)
+        self._continue([a[:done] for a in arrays], kinds, threads)
         whole = (count - done) // block
-        self._add_blocks([a[done : done + whole * block] for a in arrays], whole, threads)
-        self._continue([a[done + whole * block :] for a in arrays], threads)
+        self._add_blocks([a[done : done + whole * block] for a in arrays], kinds, whole, threads)
+        self._continue([a[done + whole * block :] for a in arrays], kinds, threads)
 
-    def _add_blocks(self, arrays: Arrays, blocks: int, threads: int | None) -> None:
+    def _add_blocks(self, arrays: Arrays, kinds: Kinds, blocks: int, threads: int | None) -> None:
         """Add whole blocks, as a call on the whole array does."""
         rows = len(self._totals)
         if not blocks:
             return
         order = tuple(range(1, arrays[0].ndim))
-        walk = _layout.walk(arrays[0].shape, (0,), self._operands(arrays), order)
+        walk = _layout.walk(arrays[0].shape, (0,), self._operands(arrays, kinds), order)
         step = max(1, _sums.UNITS // rows)
         for first in range(0, blocks, step):
             n = min(step, blocks - first)
@@ -232,30 +225,23 @@ class _Running:
             found = _sums.blocks_of(walk, self._how(), piece, first, n, threads)
             _fold(found, n, self._totals)
 
-    def _continue(self, arrays: Arrays, threads: int | None) -> None:
+    def _continue(self, arrays: Arrays, kinds: Kinds, threads: int | None) -> None:
         """Add less than a block to the lanes."""
         rows = len(self._totals)
         step = max(1, PIECE_BYTES // (rows * arrays[0].itemsize))
         for first in range(0, len(arrays[0]), step):
             piece = [a[first : first + step] for a in arrays]
             n = len(piece[0])
-            piece = [a.reshape(n, rows) for a in piece]
-            if len(piece) == len(self._kinds):
+            given, mask = self._apart([a.reshape(n, rows) for a in piece], kinds)
+            if mask is None:
                 every = np.ones((n, 1), bool) if rows == 1 else np.ones(rows, bool)
-                piece.append(np.broadcast_to(every, (n, rows)))
-            walk = _layout.walk((n, rows), (0,), self._operands(piece), (1,))
+                mask = np.broadcast_to(every, (n, rows))
+            walk = self._lane_walk(given, mask)
             plan = walk.plan
             straight = rows == 1 and not plan.awkward
             args: tuple[Any, ...] = (walk.arrays, self._how(), walk.wide, plan.g, plan.outer)
-            args += (
-                plan.ragged,
-                straight,
-                self._position,
-                plan.length,
-                rows,
-                self._stride(),
-                self._lanes,
-            )
+            args += (plan.ragged, straight, self._position, plan.length, rows)
+            args += (self._stride(), self._lanes)
             tiles = -(-rows // CONTINUED_TILE)
             tile_bytes = n * min(rows, CONTINUED_TILE) * _sums.element_bytes(walk)
             _launch.launch("continue_sums", args, tiles, tile_bytes, threads)
@@ -264,13 +250,32 @@ class _Running:
             self._totals = self._closed()
             self._forget_lanes()
 
+    def _apart(self, arrays: Arrays, kinds: Kinds) -> tuple[Arrays, np.ndarray | None]:
+        """What is summed, and what of it is kept, in one array."""
+        given, masks = arrays[: len(self._kinds)], arrays[len(self._kinds) :]
+        names = kinds[len(self._kinds) :]
+        kept = [~m if name == "hidden" else m for m, name in zip(masks, names, strict=True)]
+        return given, np.logical_and.reduce(kept) if kept else None
+
+    def _lane_walk(self, given: Arrays, mask: np.ndarray) -> _layout.Walk:
+        """A walk over neighbouring rows; a real array beside a complex one becomes complex."""
+        kinds = self._kinds
+        if self._complex() and len(given) > 1:
+            single = _formats.NARROW.issuperset(kinds)
+            given, kinds = _formats.cast(
+                given, kinds, ("complex64" if single else "complex128",) * 2
+            )
+        operands = self._operands([*given, mask], (*kinds, "bool"))
+        return _layout.walk(given[0].shape, (0,), operands, (1,))
+
     # What is held ---------------------------------------------------------------------------
 
-    def _operands(self, arrays: Arrays) -> list[_layout.Operand]:
+    def _operands(self, arrays: Arrays, kinds: Kinds) -> list[_layout.Operand]:
         """X, x_hat, -, where, -; an error is the same either way, so formats are ordered."""
-        pairs = sorted(zip(arrays, self._kinds, strict=False), key=lambda pair: pair[1])
-        masks = [(a, "bool") for a in arrays[len(self._kinds) :]]
-        return [*[*pairs, None][:2], None, *[*masks, None][:1], None]
+        both = list(zip(arrays, kinds, strict=True))
+        count = len(self._kinds)
+        pairs = sorted(both[:count], key=lambda pair: pair[1])
+        return [*[*pairs, None][:2], None, *_layout.around(both[count:])]
 
     def _result_dtype(self) -> np.dtype:
         return self._dtype or np.dtype(_formats.result_kind(self._kinds))
@@ -278,9 +283,8 @@ class _Running:
     def _how(self) -> _sums.How:
         return None, _sums.exact(self._kinds, self._result_dtype(), False), None
 
-    def _parts(self) -> int:
-        """Coordinates of a value: the real numbers of a complex one are two."""
-        return 2 if self._kinds[0].startswith("complex") else 1
+    def _complex(self) -> bool:
+        return any(kind.startswith("complex") for kind in self._kinds)
 
     def _stride(self) -> int:
         """Float64 from one lane to the next: an odd number of tiles, which spreads over caches."""
@@ -291,12 +295,9 @@ class _Running:
             return -(-rows // WIDTH) * WIDTH
         return (-(-rows // CONTINUED_TILE) | 1) * CONTINUED_TILE
 
-    def _wide(self) -> bool | None:
-        return True if {"float64", "complex128"} & set(self._kinds) else None
-
     def _lanes_size(self) -> int:
         components = 3 if self._how()[1] else 2
-        scales = 3 if self._wide() else 1
+        scales = 3 if {"float64", "complex128"} & set(self._kinds) else 1
         return scales * components * LANES * self._stride() + WIDTH
 
     def _forget_lanes(self) -> None:
@@ -308,9 +309,8 @@ class _Running:
         totals = self._totals.copy()
         if self._position:
             one = [np.zeros((1, 1), _formats.kernel_dtype(k)) for k in self._kinds]
-            one.append(np.ones((1, 1), bool))
-            walk = _layout.walk((1, 1), (0,), self._operands(one), (1,))
-            args = (walk.arrays, self._how(), self._wide(), self._stride(), self._lanes, totals)
+            walk = self._lane_walk(one, np.ones((1, 1), bool))
+            args = (walk.arrays, self._how(), walk.wide, self._stride(), self._lanes, totals)
             _launch.call(_launch.kernel("close_sums"), (*args, 0, len(totals)))
         return totals
 
@@ -453,11 +453,10 @@ def _fold(partials: np.ndarray, blocks: int, totals: np.ndarray) -> None:
 # Without Numba ------------------------------------------------------------------------------
 
 
-def _by_numpy(arrays: Arrays, count: int) -> np.ndarray:
-    """Partials of what an update of so many arrays adds to each row, by the definition in NumPy."""
-    given, masks = arrays[:count], arrays[count:]
-    kept = np.broadcast_to(masks[0] if masks else True, given[0].shape)
-    function = reference.rms if count == 1 else reference.rmse
+def _by_numpy(given: Arrays, mask: np.ndarray | None) -> np.ndarray:
+    """Partials of what an update adds to each row, by the definition in NumPy."""
+    kept = np.broadcast_to(True if mask is None else mask, given[0].shape)
+    function = reference.rms if len(given) == 1 else reference.rmse
     roots = function(*given, axis=0, where=kept, dtype=np.float64)
     partials = _partial.empty(roots.size)
     count = kept.sum(axis=0).reshape(-1)

@@ -15,8 +15,17 @@ FOLDER = Path(rmsfast.__file__).parent
 # direction only. The package itself (its public names) stands where `__init__` does.
 LAYERS = [
     ["_formats", "_partial", "_layout"],
-    ["_vectors", "_terms", "_memory", "_lanes", "_stores", "_kernels", "_scalings", "_relative",
-     "_continued"],
+    [
+        "_vectors",
+        "_terms",
+        "_memory",
+        "_lanes",
+        "_stores",
+        "_kernels",
+        "_scalings",
+        "_relative",
+        "_continued",
+    ],
     ["_launch", "_cache", "_arguments", "reference"],
     ["_sums", "_inputs", "_ratios", "_small"],
     ["reductions", "scaling", "summaries", "windows", "dose", "running"],

@@ -99,7 +99,7 @@ def test_running_rmse_two_dtypes_give_bits_of_one_call():
 
 
 def test_running_rmse_complex_beside_real_gives_bits_of_one_call():
-    x, y = normal((9_000, 2), "complex64"), normal((9_000, 2), "float32", seed=1)
+    x, y = normal((9_000, 2), "complex64"), normal((9_000, 2), ml_dtypes.bfloat16, seed=1)
     assert_same_bits(fed(RunningRMSE(0), x, y, cuts=[101]).value(), rmse(x, y, axis=0))
 
 
