@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None:
             _discard_output()
         return _fault(f"{error.filename or 'standard output'}: {error.strerror or error}")
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         return _fault(str(error))
     return status or 0
 
@@ -73,9 +73,10 @@ def _printable(text: str) -> str:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Root mean squares of the tensors in .npy and .safetensors files.
+    """Root mean squares of the tensors in files larger than memory.
 
-    Files are read by memory map, bfloat16 and float8 included.
+    A FILE is .npy, .npz, .safetensors (or the .json index of its shards), .zarr, .h5 or .hdf5; or a
+    folder or quoted pattern of shards. bfloat16 and float8 are included.
     """
 
 

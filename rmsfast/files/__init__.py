@@ -9,14 +9,17 @@ the very moment of reading ends the process, as with any memory map.)
 """
 
 from rmsfast.files._open import open_tensors
+from rmsfast.files._pairs import Difference, compare
 from rmsfast.files._scaled import normalize
 from rmsfast.files._summaries import Summary, describe, row_rms
 from rmsfast.files._tensors import Tensor
 from rmsfast.files._writers import save_npy, writing
 
 __all__ = [
+    "Difference",
     "Summary",
     "Tensor",
+    "compare",
     "describe",
     "normalize",
     "open_tensors",

@@ -211,7 +211,7 @@ def _counted(tensor: Tensor, axis: int, told: Callable[[int], None], summary: Su
         rows=every.size,
         rms=float(rms(every, axis=None)),  # the mean square of equally long rows
         row_rms_min=float(np.fmin.reduce(every, axis=None)) if known else None,
-        row_rms_median=_median(every.reshape(-1), known) if known else None,
+        row_rms_median=median(every.reshape(-1), known) if known else None,
         row_rms_max=float(np.fmax.reduce(every, axis=None)) if known else None,
         zero_rows=zero_rows,
         nan_rows=nan_rows,
@@ -258,7 +258,7 @@ def _is_infinite(format: str | None, values: Array) -> Array:
     return np.asarray(without_sign == _INFINITY[format])
 
 
-def _median(values: Array, count: int) -> float:
+def median(values: Array, count: int) -> float:
     """Of so many values that are not NaN; halved before it is added, to stay finite."""
     low = _nth(values, (count - 1) // 2)
     high = low if count % 2 else _nth(values, count // 2)

@@ -33,8 +33,8 @@ AHEAD = 2  # boxes read while one is computed on
 PAGE = 4096
 
 
-class Source(Protocol):
-    """Where the values of a tensor come from."""
+class Layout(Protocol):
+    """In which boxes values are read."""
 
     @property
     def order(self) -> tuple[int, ...]:
@@ -47,6 +47,10 @@ class Source(Protocol):
     @property
     def cuts(self) -> tuple[int, ...]:
         """Places along the first axis where boxes end: 0, ..., its length."""
+
+
+class Source(Layout, Protocol):
+    """Where the values of a tensor come from."""
 
     def read(self, box: Box) -> Array:
         """Values of a box: a view of a memory map, or an array that holds them."""
@@ -95,7 +99,7 @@ class Tensor:
 
     def read(self) -> Array:
         """All values: of a file that is mapped to memory a read-only view, else a new array."""
-        return self._values(tuple(slice(0, n) for n in self.shape))
+        return self.values(tuple(slice(0, n) for n in self.shape))
 
     def blocks(
         self, axis: int | None = None, nbytes: int | None = None
@@ -117,7 +121,7 @@ class Tensor:
             Not to be written to, nor kept: what has been used is released.
         """
         found = self.boxes(axis, nbytes)
-        yield from ahead((box, touched(self._values(box))) for box in found)
+        yield from ahead((box, touched(self.values(box))) for box in found)
 
     def boxes(self, axis: int | None = None, nbytes: int | None = None) -> Iterator[Box]:
         """The boxes of `blocks`."""
@@ -126,7 +130,8 @@ class Tensor:
         most = min(nbytes or BOX_BYTES, BOX_BYTES) // self.stored.itemsize
         return boxes(self.shape, self.source, max(1, most), axis)
 
-    def _values(self, box: Box) -> Array:
+    def values(self, box: Box) -> Array:
+        """The values of a box, as `read` gives all."""
         if self.source is None or self.stored is None:
             raise ValueError(f"tensor {self.name!r}: {self.error}")
         values = self.source.read(box)
@@ -136,7 +141,7 @@ class Tensor:
 # Boxes ------------------------------------------------------------------------------------------
 
 
-def boxes(shape: Sequence[int], source: Source, most: int, axis: int | None) -> Iterator[Box]:
+def boxes(shape: Sequence[int], source: Layout, most: int, axis: int | None) -> Iterator[Box]:
     """Boxes of at most so many elements, in storage order; along `axis` whole, or part by part."""
     if math.prod(shape) == 0:
         return
