@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from rmsfast.files import describe, open_tensors, row_rms, save_npy
+from rmsfast.files import _rows, describe, open_tensors, row_rms, save_npy
 
 # Files made by hand -----------------------------------------------------------------------------
 
@@ -86,6 +86,7 @@ STORED = {
     "I64": ("int64", None, np.array([3, -4, 6, -8], "<i8")),
     "U64": ("uint64", None, np.array([3, 4, 6, 8], "<u8")),
 }
+NAN, INF = math.nan, math.inf
 RMS_3_4, RMS_6_8 = math.sqrt(12.5), math.sqrt(50.0)
 
 
@@ -482,6 +483,19 @@ def test_describe_median_is_over_rows_without_nan(write_array, rows, median):
     assert summary.row_rms_median == pytest.approx(median, rel=2e-16)
 
 
+def test_describe_very_many_rows_are_kept_in_a_file(write_array, monkeypatch):
+    values = np.random.default_rng(0).normal(size=(501, 1))
+    values[7], values[9] = NAN, 0.0
+    path = write_array(values)
+    monkeypatch.setattr(_rows, "_SPILLED_BYTES", 64)
+    monkeypatch.setattr(_rows, "_ROWS", 100)
+    summary = only(describe(path))
+    known = np.abs(values[~np.isnan(values)])
+    assert (summary.rows, summary.nan_rows, summary.zero_rows) == (501, 1, 1)
+    assert (summary.row_rms_min, summary.row_rms_max) == (known.min(), known.max())
+    assert summary.row_rms_median == np.median(known)
+
+
 def test_describe_only_nan_rows_have_no_statistics(write_array):
     summary = only(describe(write_array(np.full((2, 3), math.nan))))
     assert math.isnan(summary.rms)
@@ -489,7 +503,6 @@ def test_describe_only_nan_rows_have_no_statistics(write_array):
     assert summary.nan_rows == 2
 
 
-NAN, INF = math.nan, math.inf
 NOT_FINITE = np.array([[NAN, 1], [INF, 1], [-INF, 1], [NAN, -INF], [NAN, NAN], [1, 1]])
 # Codes of the same rows: NaN, 1, +Inf, -Inf.
 NOT_FINITE_CODES = {

@@ -18,6 +18,7 @@ from rmsfast.running import RunningRMS
 Progress = Callable[[int, int], object]  # called with the bytes read so far, and all of them
 
 _NAMES_SHOWN = 8  # in an error text
+_ROWS = 1 << 20  # of a box at most, however short: their values take room too
 _SPILLED_BYTES = 1 << 24  # of the values of rows: more are kept in a temporary file
 
 
@@ -76,7 +77,8 @@ def rows(
     """Boxes of rows in turn: which rows, a part of them, and their RMS when it was the last."""
     k = checked_axis(tensor, axis)
     running = RunningRMS(0, dtype=dtype)
-    for box, values in tensor.blocks(k):
+    length = 1 if k is None else tensor.shape[k]
+    for box, values in tensor.blocks(k, _ROWS * length * tensor.itemsize):
         found: Array | None
         if k is None or values.shape[k] == tensor.shape[k]:
             found = np.asarray(rms(values, axis=axis, dtype=dtype, format=tensor.format))
@@ -95,4 +97,4 @@ def room(shape: tuple[int, ...], dtype: Any) -> Array:
     if nbytes <= _SPILLED_BYTES:
         return np.empty(shape, dtype)
     with tempfile.TemporaryFile(prefix="rmsfast-") as file:
-        return np.memmap(file, dtype, "w+", shape=shape)
+        return np.asarray(np.memmap(file, dtype, "w+", shape=shape))

@@ -84,9 +84,14 @@ class Tensor:
     source: Source | None = field(default=None, repr=False)
 
     @property
+    def itemsize(self) -> int:
+        """Bytes of a value; 0 where the tensor cannot be read."""
+        return self.stored.itemsize if self.stored is not None else 0
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the values, as they are in memory."""
-        return math.prod(self.shape) * self.stored.itemsize if self.stored else 0
+        return math.prod(self.shape) * self.itemsize
 
     def reinterpreted(self, format: str | None) -> Tensor:
         """Read plain codes as numbers of `format`; a tensor of another kind stays as it is."""
