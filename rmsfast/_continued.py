@@ -26,7 +26,14 @@ from rmsfast._kernels import (
     serial,
     store,
 )
-from rmsfast._lanes import accumulate, accumulate_columns, columns_tuple, reduce_columns, state_size
+from rmsfast._lanes import (
+    DEPTH,
+    accumulate,
+    accumulate_columns,
+    columns_tuple,
+    reduce_columns,
+    state_size,
+)
 from rmsfast._memory import (
     address,
     addresses,
@@ -51,11 +58,25 @@ def continue_tile(arrays, how, scale, g, outer, ragged, bases, position, count, 
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
     strides = strides_of(arrays, g, last, 1)
-    for j in range(count):
+    ahead = DEPTH * LANES * g[1, end - 1]
+    first = 0
+    if ragged == 0 and end == outer + 1:
+        # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
+        first = count - count % (DEPTH * LANES)
+        steps = strides_of(arrays, g, outer, LANES)
+        for j in range(0, first, DEPTH * LANES):
+            for k in range(LANES):
+                places = moved(bases, offsets(arrays, g, outer, end, j + k))
+                pointers = addresses(arrays, places, 0)
+                lane = advance(at, (position + j + k) % LANES * gap)
+                accumulate_columns(
+                    lane, LANES * gap, arrays, how, pointers, scale, steps, ahead, columns
+                )
+    for j in range(first, count):
         places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
         lane = advance(at, (position + j) % LANES * gap)
-        accumulate_columns(lane, LANES * gap, arrays, how, pointers, scale, None, 0, columns)
+        accumulate_columns(lane, LANES * gap, arrays, how, pointers, scale, None, ahead, columns)
 
 
 @inner
