@@ -1,6 +1,6 @@
 """Rate of `rmsfast.files.describe` beside that of `cat FILE > /dev/null`, and its memory (Linux).
 
-    python -m bench.files --gib 4 --dtype float32 --json bench/results/files-NAME.json
+    python -m bench.files --gib 4 --dtype float32 --json bench/results/files/NAME.json
 
 The file is made in a folder (`--folder`, by default that of temporary files) and removed at the
 end. It must fit the page cache: both read it from there, in turn. Anonymous memory (RssAnon) is
