@@ -25,11 +25,11 @@ from rmsfast._lanes import (
     cleared,
     columns_tuple,
     field_space,
+    found_at,
     lane_states,
     reduce_columns,
     reduce_lanes,
     reduce_rows,
-    root_at,
     roots_of,
     state_size,
     term,
@@ -382,22 +382,28 @@ def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, e
         finish(p, out, flags, row)
 
 
+@hot
+def sum_rows(arrays, how, g, outer, length, first, n, states, fields):
+    """Partials, WIDTH side by side in `fields`, of n rows of one block from `first` on."""
+    for i in range(WIDTH):
+        state = cleared(states, arrays, how, i)
+        if i < n:
+            pointers = addresses(arrays, offsets(arrays, g, 0, outer, first + i), 0)
+            add_run(state, arrays, how, pointers, None, length)
+    reduce_rows(states, arrays, how, length, fields)
+
+
 @inner
 def short_roots(arrays, how, wide, g, outer, length, out, flags, begin, end):
     """As `row_roots`, for rows of one block: the sums of WIDTH rows are rooted at once."""
     states, fields = lane_states(arrays, how), field_space(0)
     for first in range(begin, end, WIDTH):
         n = min(WIDTH, end - first)
-        for i in range(WIDTH):
-            state = cleared(states, arrays, how, i)
-            if i < n:
-                pointers = addresses(arrays, offsets(arrays, g, 0, outer, first + i), 0)
-                add_run(state, arrays, how, pointers, None, length)
-        reduce_rows(states, arrays, how, length, fields)
+        sum_rows(arrays, how, g, outer, length, first, n, states, fields)
         usual = usual_roots(fields, out, wide)
         for i in range(n):
             if usual and flags is None:
-                out[first + i] = root_at(fields, i)
+                out[first + i] = found_at(fields, 0, i)
             else:
                 p = columns_tuple(fields, i)
                 bases = offsets(arrays, g, 0, outer, first + i)

@@ -292,23 +292,63 @@ def clear_columns(typingctx, state, component, arrays, how):
 
 @intrinsic
 def field_space(typingctx, unused):
-    """Memory on the stack for the fields of WIDTH partials, and their roots."""
+    """Memory on the stack for the fields of WIDTH partials, and what is found from them."""
     signature = types.voidptr(unused)
 
     def codegen(context, builder, signature, args):
-        return stack(builder, ir.ArrayType(F64, (EXTENT_FIELDS + 1) * WIDTH))
+        return stack(builder, ir.ArrayType(F64, (EXTENT_FIELDS + 2) * WIDTH))
 
     return signature, codegen
 
 
 @intrinsic
-def root_at(typingctx, fields, row):
-    """What `roots_of` found for a row."""
-    signature = types.float64(types.voidptr, types.intp)
+def factors_of(typingctx, fields, targets, inside, outside, least, low, high):
+    """Factor target / size of WIDTH partials, as pairs behind their fields; whether all are usual.
+
+    size = max(sqrt(sum / weight + inside) + outside, least). Usual: sums and factors that are
+    from `low` to `high`.
+    """
+    number = types.float64
+    signature = types.boolean(types.voidptr, types.voidptr, *[number] * 5)
+
+    def codegen(context, builder, signature, args):
+        em = Emitter(context, builder)
+        p, t = (builder.bitcast(a, em.vector(F64).as_pointer()) for a in args[:2])
+        inside, outside, least, low, high = (em.splat(a) for a in args[2:])
+        zero = em.like(inside, 0.0)
+
+        def load(pointer, k):
+            v = builder.load(builder.gep(pointer, [I64(k)]))
+            v.align = 8
+            return v
+
+        s = load(p, 0)
+        q = em.divide_pairs((s, load(p, 1)), (load(p, 3), load(p, 4)))
+        size = em.root_of_pair(em.add_pairs(q, (inside, zero)))
+        size = em.add_pairs(size, (outside, zero))
+        more = builder.fcmp_ordered("<", size[0], least)
+        size = [builder.select(more, v, own) for v, own in zip((least, zero), size, strict=True)]
+        factor = em.divide_pairs((load(t, 0), zero), size)
+        for k, v in enumerate(factor):
+            builder.store(v, builder.gep(p, [I64(EXTENT_FIELDS + k)])).align = 8
+        usual = builder.fcmp_ordered("ord", s, s)
+        for v in (s, em.absolute(factor[0])):
+            usual = builder.and_(usual, builder.fcmp_ordered(">=", v, low))
+            usual = builder.and_(usual, builder.fcmp_ordered("<=", v, high))
+        return em.call(f"llvm.vector.reduce.and.v{WIDTH}i1", I1, usual)
+
+    return signature, codegen
+
+
+@intrinsic
+def found_at(typingctx, fields, k, row):
+    """What `roots_of` (k = 0) or `factors_of` (0 high, 1 low) found for a row."""
+    signature = types.float64(types.voidptr, types.intp, types.intp)
 
     def codegen(context, builder, signature, args):
         p = builder.bitcast(args[0], F64.as_pointer())
-        return builder.load(builder.gep(p, [builder.add(args[1], I64(EXTENT_FIELDS * WIDTH))]))
+        k = builder.mul(builder.add(args[1], I64(EXTENT_FIELDS)), I64(WIDTH))
+        return builder.load(builder.gep(p, [builder.add(k, args[2])]))
 
     return signature, codegen
 

@@ -8,6 +8,7 @@ from numba.extending import intrinsic
 from rmsfast._layout import SWAPPED
 from rmsfast._vectors import (
     BYTES,
+    F64,
     I1,
     I8,
     I64,
@@ -173,6 +174,19 @@ def scratch_space(typingctx, unused):
 
     def codegen(context, builder, signature, args):
         return stack(builder, ir.ArrayType(I8, ARRAYS * 8 * SCRATCH))
+
+    return signature, codegen
+
+
+@intrinsic
+def put(typingctx, memory, k, value):
+    """Store a float64 at place k of memory."""
+    signature = types.void(types.voidptr, types.intp, types.float64)
+
+    def codegen(context, builder, signature, args):
+        p = builder.bitcast(args[0], F64.as_pointer())
+        builder.store(args[2], builder.gep(p, [args[1]]))
+        return context.get_dummy_value()
 
     return signature, codegen
 

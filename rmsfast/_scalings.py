@@ -24,24 +24,30 @@ from rmsfast._kernels import (
     root_pair,
     serial,
     sum_block,
+    sum_rows,
 )
+from rmsfast._lanes import factors_of, field_space, found_at, lane_states
 from rmsfast._memory import (
     address,
     addresses,
     advance,
+    apart,
     fetch,
     moved,
     offsets,
+    put,
     scratch_space,
     strides_of,
 )
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._stores import PACKED, any_nonzero, fence, number_at, scatter, write_run
-from rmsfast._vectors import SCRATCH
+from rmsfast._vectors import AHEAD_FAR, SCRATCH, WIDTH
 
 RESULT = 5  # place among the arrays
 PLAIN, INSIDE, OUTSIDE, MAX = range(4)  # what becomes of eps
+TOGETHER = 1 << 15  # numbers of neighbouring rows that stay in cache until they are scaled
+LEAST = 2.0**-800  # sums and factors down to here, and up to 1 / LEAST, need no care
 SAFE = 900  # binary exponents of factors that leave room for any x, and for the low part
 
 
@@ -114,6 +120,18 @@ def parted(shift):
     return math.ldexp(1.0, int(before)), math.ldexp(1.0, int(shift - PACKED * before))
 
 
+@inner
+def row_partial(arrays, how, wide, g, outer, awkward, bases, length):
+    """The partial of a row."""
+    apart()
+    p = NOTHING
+    for start in range(0, length, BLOCK):
+        n = min(length - start, BLOCK)
+        q = sum_block(arrays, how, wide, g, outer, awkward, bases, start, n)
+        p = fold(p, q[:8]) if start else q[:8]
+    return p
+
+
 @serial
 def scale_rows(
     arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
@@ -123,21 +141,35 @@ def scale_rows(
 
     zero: the factor of a row of zeros.
     """
-    for row in range(begin, end):
-        bases = offsets(arrays, g, 0, outer, row)
-        p = NOTHING
-        for start in range(0, length, BLOCK):
-            n = min(length - start, BLOCK)
-            q = sum_block(arrays, how, wide, g, outer, awkward, bases, start, n)
-            p = fold(p, q[:8]) if start else q[:8]
-        if sizes is not None:
-            sizes[row] = root(p, sizes.itemsize == 4)
-        factor = (zero, zero, 1.0, 1.0)
-        if p[0] != 0.0 or mode != PLAIN:
-            factor = factor_of(p, mode, eps, targets[row % len(targets)])
-        pointers = addresses(writes, bases, 0)
-        target = address(result, result_place(result, g, 0, outer, row))
-        write_run(writes, result, cast, pointers, target, factor, offset, length, streaming)
+    inside, outside = (eps if mode == INSIDE else 0.0), (eps if mode == OUTSIDE else 0.0)
+    least = eps if mode == MAX else 0.0
+    states, fields, wanted = lane_states(arrays, how), field_space(0), scratch_space(0)
+    ahead = WIDTH * g[1, outer - 1] if outer else 0
+    together = WIDTH if length <= TOGETHER // WIDTH and awkward == 0 else 1
+    for first in range(begin, end, together):
+        usual, n = False, min(together, end - first)
+        if n > 1:
+            sum_rows(arrays, how, g, outer, length, first, n, states, fields)
+            for i in range(WIDTH):
+                put(wanted, i, targets[(first + i) % len(targets)])
+            usual = factors_of(fields, wanted, inside, outside, least, LEAST, 1.0 / LEAST)
+        for row in range(first, first + n):
+            bases = offsets(arrays, g, 0, outer, row)
+            if usual and sizes is None:
+                i = row - first
+                factor = (found_at(fields, 0, i), found_at(fields, 1, i), 1.0, 1.0)
+            else:
+                p = row_partial(arrays, how, wide, g, outer, awkward, bases, length)
+                if sizes is not None:
+                    sizes[row] = root(p, sizes.itemsize == 4)
+                factor = (zero, zero, 1.0, 1.0)
+                if p[0] != 0.0 or mode != PLAIN:
+                    factor = factor_of(p, mode, eps, targets[row % len(targets)])
+            pointers = addresses(writes, bases, 0)
+            target = address(result, result_place(result, g, 0, outer, row))
+            write_run(
+                writes, result, cast, pointers, target, factor, offset, length, ahead, streaming
+            )
     if streaming:
         fence()
 
@@ -179,6 +211,7 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
     steps = (length + step - 1) // step
     strides = strides_of(writes, g, last, 1)
     own = g[3, last] == 0
+    ahead = AHEAD_FAR
     for unit in range(begin, end):
         row = unit // steps
         first = (unit - row * steps) * step
@@ -196,11 +229,11 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
             before, after = parted(s)
             factor = (h, low, before, after)
             pointers = fetch(single, places, strides, apart, n, memory, 0)
-            write_run(single, result, cast, pointers, target, factor, offset, n, streaming)
+            write_run(single, result, cast, pointers, target, factor, offset, n, ahead, streaming)
         else:
             factor = (1.0, 0.0, 1.0, 1.0)
             pointers = fetch(writes, places, strides, apart, n, memory, 0)
-            write_run(writes, result, cast, pointers, target, factor, offset, n, streaming)
+            write_run(writes, result, cast, pointers, target, factor, offset, n, ahead, streaming)
         if scattered:
             scatter(target, result, place, g[RESULT + 1, last], n)
     if streaming:

@@ -8,7 +8,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import load_all, valid_lanes
+from rmsfast._lanes import FAR, load_all, prefetch, valid_lanes
+from rmsfast._memory import component_bytes
 from rmsfast._vectors import (
     BYTES,
     F32,
@@ -258,15 +259,18 @@ class SwiftBfloat16:
 
 
 @intrinsic
-def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset, count, streaming):
+def write_run(
+    typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming
+):
     """target[0:count] = round(x * factor * (offset + gain)), side by side.
 
     factor: (high, low, before, after), used where arrays hold none; offset: added to the
-    gain in float64. streaming: whole cache lines go past the caches (`fence` afterwards).
+    gain in float64. ahead: bytes from here to the x of later runs, which are fetched meanwhile.
+    streaming: whole cache lines go past the caches (`fence` afterwards).
     """
     signature = types.void(
         arrays, result, cast, pointers, types.voidptr, types.UniTuple(types.float64, 4),
-        types.float64, types.intp, types.boolean,
+        types.float64, types.intp, types.intp, types.boolean,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
@@ -274,7 +278,8 @@ def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset,
         size = bits_of(scaling.kind) // 8
         em = Emitter(context, builder, lanes=LINE // size)
         pointers = cgutils.unpack_tuple(builder, args[3])
-        target, count, streaming = args[4], args[7], args[8]
+        target, count, ahead, streaming = args[4], args[7], args[8], args[9]
+        x_size = component_bytes(scaling.x)
         parts = [em.splat(part) for part in cgutils.unpack_tuple(builder, args[5])]
         wide = component_of(scaling.x) == "float64"
         factor = [parts[0], parts[1], parts[2:] if wide else None]
@@ -318,6 +323,9 @@ def write_run(typingctx, arrays, result, cast, pointers, target, factor, offset,
             for branch, aligned in ((past, True), (through, False)):
                 with branch, cgutils.for_range(builder, lines) as loop:
                     index = builder.add(head, builder.mul(loop.index, I64(em.lanes)))
+                    far = builder.add(ahead, builder.mul(index, I64(x_size)))
+                    for step in range(0, em.lanes * x_size, LINE):
+                        prefetch(em, pointers[0], builder.add(far, I64(step)), FAR)
                     store = builder.store(line(index), place(index))
                     store.align = LINE if aligned else 1
                     if aligned:

@@ -145,6 +145,27 @@ class Emitter:
         s, e = self.two_sum(a[0], b[0])
         return s, self.b.fadd(self.b.fadd(a[1], b[1]), e)
 
+    def add_pairs(self, a, b):
+        """Sum of two pairs as a pair."""
+        (s, e), (t, f) = self.two_sum(a[0], b[0]), self.two_sum(a[1], b[1])
+        s, e = self.fast_two_sum(s, self.b.fadd(e, t))
+        return self.fast_two_sum(s, self.b.fadd(e, f))
+
+    def divide_pairs(self, a, b):
+        """Quotient of two pairs as a pair, where it is finite and not 0."""
+        q = self.b.fdiv(a[0], b[0])
+        p, e = self.two_product(q, b[0])
+        low = self.b.fsub(self.b.fsub(a[0], p), e)
+        low = self.b.fsub(self.b.fadd(low, a[1]), self.b.fmul(q, b[1]))
+        return self.fast_two_sum(q, self.b.fdiv(low, b[0]))
+
+    def root_of_pair(self, a):
+        """Square root of a pair as a pair, where it is finite and not 0."""
+        h = self.square_root(a[0])
+        s, f = self.two_product(h, h)
+        low = self.b.fadd(self.b.fsub(self.b.fsub(a[0], s), f), a[1])
+        return h, self.b.fdiv(low, self.b.fmul(self.like(h, 2.0), h))
+
     def square_root(self, v):
         return self.call(f"llvm.sqrt.v{v.type.count}f64", v.type, v)
 
