@@ -75,6 +75,45 @@ def valid_lanes(em, remaining):
     return em.b.icmp_signed("<", numbers, em.splat(remaining))
 
 
+def accumulate_integers(em, total, state, pointer, count):
+    """As `accumulate`, for squares that are added as integers; lanes hold bits of int64."""
+    b, kind = em.b, component_of(total.x)
+    size, step = component_bytes(total.x), 2 * LANES
+    wide = em.vector(I64)
+    places = [b.bitcast(b.gep(state, [I64(u)]), wide.as_pointer()) for u in range(LANES // WIDTH)]
+    loaded = [b.load(p) for p in places]
+    for v in loaded:
+        v.align = 8
+    cells = [cgutils.alloca_once_value(b, v) for v in loaded]
+    em = Emitter(em.context, b, step)
+
+    def add(start, valid):
+        offset = b.mul(start, I64(size))
+        if valid is None:
+            for line in range(0, step * size, 64):
+                prefetch(em, pointer, b.add(offset, I64(AHEAD_FAR + line)), FAR)
+        squares = em.square_integers(kind, em.stored(kind, pointer, offset, valid))
+        squares = b.bitcast(squares, wide)
+        low = b.and_(squares, em.fill(I64, 2**32 - 1, WIDTH))
+        high = b.lshr(squares, em.fill(I64, 32, WIDTH))
+        for cell, v in zip(cells, (low, high), strict=True):
+            b.store(b.add(b.load(cell), v), cell)
+
+    whole = b.udiv(count, I64(step))
+    with cgutils.for_range(b, whole) as loop:
+        add(b.mul(loop.index, I64(step)), None)
+    rest = b.and_(count, I64(step - 1))
+    with b.if_then(b.icmp_signed(">", rest, I64(0)), likely=False):
+        add(b.sub(count, rest), valid_lanes(em, rest))
+    for cell, place in zip(cells, places, strict=True):
+        b.store(b.load(cell), place).align = 8
+
+
+def lanes_of(em, total, v):
+    """Lanes of a state, loaded, as float64."""
+    return em.b.uitofp(em.b.bitcast(v, em.vector(I64)), v.type) if total.whole else v
+
+
 @intrinsic
 def accumulate(typingctx, state, arrays, how, pointers, scale, count):
     """Add a run of `count` elements of one row, starting in lane 0, to a state."""
@@ -87,6 +126,9 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
         scale = scale_factors(em, signature.args[4], args[4])
         state = builder.bitcast(args[0], em.vector(F64).as_pointer())
         count, vectors = args[5], LANES // WIDTH
+        if total.whole:
+            accumulate_integers(em, total, state, pointers[0], count)
+            return context.get_dummy_value()
         cells = {}
         for k, name in enumerate(total.components):
             for u in range(vectors):
@@ -188,6 +230,7 @@ def reduce_lanes(typingctx, state, arrays, how, count):
             ]
             for v in parts[name]:
                 v.align = 8
+            parts[name] = [lanes_of(em, total, v) for v in parts[name]]
         fields = total.total(em, parts, em.lanes_tree)
         count = builder.sitofp(args[3], F64)
         return context.make_tuple(
@@ -214,7 +257,7 @@ def reduce_rows(typingctx, states, arrays, how, count, fields):
                     place = I64(row * each + k * LANES // WIDTH + u)
                     v = builder.load(builder.gep(states, [place]))
                     v.align = 8
-                    parts[name].append(v)
+                    parts[name].append(lanes_of(em, total, v))
         found = total.total(em, parts, em.rows_tree)
         store_fields(em, total, found, args[3], args[4])
         return context.get_dummy_value()

@@ -44,6 +44,12 @@ class Sum:
             names += ["least", "least_low", "most", "most_low"]
         self.components = {name: {"least": INF, "most": -INF}.get(name, 0.0) for name in names}
 
+    @property
+    def whole(self):
+        """Whether squares of 8 or 16 bits are added as integers, in place of float64."""
+        alone = not any(self.arrays[1:]) and not self.masked
+        return alone and kind_of(self.x) in ("int8", "uint8", "int16")
+
     def real(self, k):
         """Whether array k holds real numbers that are subtracted beside complex ones."""
         return self.complex and k < 2 and kind_of(self.arrays[k]) not in COMPLEX

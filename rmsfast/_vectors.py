@@ -67,6 +67,18 @@ def has_feature(context, feature):
     return not triple.startswith(("x86", "i386", "i686")) or f"+{feature}" in features.split(",")
 
 
+def x86_has(context, feature):
+    """Whether the target is an x86 processor with an instruction set."""
+    return context.codegen().magic_tuple()[0].startswith("x86") and has_feature(context, feature)
+
+
+# Instructions that multiply and add pairs of 16 bits, by the vectors that they take.
+MULTIPLY_ADD = (
+    ("avx512bw", "llvm.x86.avx512.pmaddw.d.512", 32),
+    ("avx2", "llvm.x86.avx2.pmadd.wd", 16),
+)
+
+
 class Emitter:
     """An IR builder with vectors of a given number of lanes: constants, calls, pairs."""
 
@@ -259,6 +271,22 @@ class Emitter:
         bits = b.select(special, b.or_(bits, self.like(codes, 0x7F800000)), bits)
         sign = b.shl(b.and_(codes, self.like(codes, 0x8000)), self.like(codes, 16))
         return b.bitcast(b.or_(bits, sign), single)
+
+    def square_integers(self, kind, v):
+        """Squares of pairs of neighbours among integers of at most 16 bits, added: unsigned."""
+        b, n = self.b, v.type.count
+        v = (b.sext if kind in SIGNED else b.zext)(v, self.vector(I16, n))
+        for feature, name, lanes in MULTIPLY_ADD:
+            if x86_has(self.context, feature):
+                run = [
+                    ir.Constant(self.vector(I32, lanes), list(range(k, k + lanes)))
+                    for k in range(0, n, lanes)
+                ]
+                parts = [b.shuffle_vector(v, v, order) for order in run]
+                result = self.vector(I32, lanes // 2)
+                return self.join([self.call(name, result, part, part) for part in parts])
+        even, odd = (b.sext(half, self.vector(I32, n // 2)) for half in self.halve(v))
+        return b.add(b.mul(even, even), b.mul(odd, odd))
 
     # ------------------------------------------------------------------ trees
 
