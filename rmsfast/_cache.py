@@ -26,6 +26,9 @@ SOURCES = (
     "_scalings.py",
     "_relative.py",
     "_continued.py",
+    "_summary_lanes.py",
+    "_describe_kernels.py",
+    "_compare_kernels.py",
 )
 
 

@@ -1,5 +1,6 @@
 """The arguments of a reduction, checked and made uniform, and its answer."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Inputs:
         shapes = [s.array.shape for s in sources]
         self.shape, self.axes = _arguments.common_shape(function, names, shapes, axis)
         self.scalar = not any(shapes)
-        self.kinds = tuple(s.kind for s in sources)
+        self.kinds = self.stored = tuple(s.kind for s in sources)
         self.is_complex = any(kind.startswith("complex") for kind in self.kinds)
         arrays = [s.array for s in sources]
         default = _formats.result_kind(self.kinds)
@@ -51,6 +52,7 @@ class Inputs:
         self.masks = _arguments.kept(function, sources, where, self.shape)
         self.weights = _arguments.weights(function, weights, self.shape)
         self.dtype = _arguments.result_dtype(function, dtype, default)
+        self.length = math.prod(self.shape[k] for k in self.axes)
         self.rows_shape = tuple(n for k, n in enumerate(self.shape) if k not in self.axes)
         self.result_shape = self.rows_shape
         if keepdims:

@@ -25,7 +25,14 @@ from typing import Any
 
 import numpy as np
 
-MODULES = ("_kernels", "_scalings", "_relative", "_continued")  # those that define kernels
+MODULES = (  # those that define kernels
+    "_kernels",
+    "_scalings",
+    "_relative",
+    "_continued",
+    "_describe_kernels",
+    "_compare_kernels",
+)
 # Less work is done sooner than a second thread is woken: measured by bench/scaling.py, threads pay
 # from 0.4 to 1.8 MiB in calls back to back, from 2 to 8 MiB when the threads have gone to sleep.
 PARALLEL_BYTES = 1 << 21

@@ -11,8 +11,10 @@ from rmsfast._vectors import (
     F64,
     I1,
     I8,
+    I32,
     I64,
     SCRATCH,
+    Emitter,
     absent,
     bits_of,
     component_of,
@@ -273,3 +275,83 @@ def fetch(typingctx, arrays, offsets, strides, apart, count, memory, done):
 
 def bit(builder, word, k):
     return builder.trunc(builder.lshr(word, I64(k)), I1)
+
+
+SOON = 16  # coordinates that are on their way while one is copied
+
+
+@intrinsic
+def copy_apart(
+    typingctx, arrays, offsets, strides, steps, swapped, count, rows, memory, part, first, room
+):
+    """Copy `count` coordinates of `rows` rows of each array, in native byte order.
+
+    They are `strides` bytes apart from byte `offsets`, and `steps` from row to row. Coordinate
+    i of row r goes to element first + i + r * room of `part` bytes of `memory` for each array.
+    Bit SWAPPED + k of `swapped` says that the bytes of array k are swapped.
+    """
+    places = types.UniTuple(types.intp, len(arrays))
+    signature = types.void(
+        arrays, places, places, places, types.intp, types.intp, types.intp, types.voidptr,
+        types.intp, types.intp, types.intp,
+    )  # fmt: skip
+
+    def codegen(context, builder, signature, args):
+        values, offsets, strides, steps, swapped, count, rows, memory, part, first, room = args
+        em = Emitter(context, builder)
+        for k, a in enumerate(signature.args[0]):
+            if absent(a):
+                continue
+            element = ir.IntType(bits_of(component_of(a)))
+            data = context.make_array(a)(context, builder, builder.extract_value(values, k)).data
+            source = builder.gep(builder.bitcast(data, BYTES), [builder.extract_value(offsets, k)])
+            stride, step = (builder.extract_value(t, k) for t in (strides, steps))
+            target = builder.gep(memory, [builder.mul(part, I64(k))])
+            target = builder.gep(builder.bitcast(target, element.as_pointer()), [first])
+
+            def copy(swap, element=element, source=source, apart=(stride, step), target=target):
+                with cgutils.for_range(builder, count) as outer:
+                    line = builder.gep(source, [builder.mul(outer.index, apart[0])])
+                    ahead = builder.gep(line, [builder.mul(apart[0], I64(SOON))])
+                    em.call("llvm.prefetch.p0", ir.VoidType(), ahead, I32(0), I32(3), I32(1))
+                    cell = builder.gep(target, [outer.index])
+                    with cgutils.for_range(builder, rows) as loop:
+                        p = builder.gep(line, [builder.mul(loop.index, apart[1])])
+                        v = builder.load(builder.bitcast(p, element.as_pointer()))
+                        v.align = 1
+                        v = builder.bswap(v) if swap else v
+                        builder.store(v, builder.gep(cell, [builder.mul(loop.index, room)]))
+
+            if element.width == 8:
+                copy(False)
+                continue
+            with builder.if_else(bit(builder, swapped, SWAPPED + k), likely=False) as (yes, no):
+                with yes:
+                    copy(True)
+                with no:
+                    copy(False)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def parts_of(typingctx, arrays, memory, part, first):
+    """Pointers to element `first` of each array's part of `memory`."""
+    signature = types.UniTuple(types.voidptr, len(arrays))(
+        arrays, types.voidptr, types.intp, types.intp
+    )
+
+    def codegen(context, builder, signature, args):
+        memory, part, first = args[1:]
+        pointers = []
+        for k, a in enumerate(signature.args[0]):
+            if absent(a):
+                pointers.append(ir.Constant(BYTES, None))
+                continue
+            offset = builder.mul(first, I64(component_bytes(a)))
+            offset = builder.add(offset, builder.mul(part, I64(k)))
+            pointers.append(builder.gep(memory, [offset]))
+        return context.make_tuple(builder, signature.return_type, pointers)
+
+    return signature, codegen

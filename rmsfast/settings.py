@@ -10,6 +10,7 @@ import numpy as np
 from rmsfast import _arguments, _formats, _launch
 from rmsfast.reductions import rms, rmse
 from rmsfast.scaling import rms_norm, unit_rms
+from rmsfast.summaries import compare, describe
 
 PACKAGES = ("numpy", "numba", "llvmlite", "ml_dtypes", "tbb")
 FEATURES = ("sse2", "avx", "avx2", "avx512f", "fma", "f16c", "neon")
@@ -60,7 +61,7 @@ def get_num_threads() -> int:
 
 
 def warmup(dtypes: Sequence[Any] = ("float32", "float64")) -> None:
-    """Compile what `rms`, `rmse`, `unit_rms` and `rms_norm` need, or load it, ahead of a call.
+    """Compile, or load, what the functions need, ahead of a call.
 
     Run while an image is built, it leaves the code in the cache that `show_config` names, for
     processors of the same kind. Code for masks, weights and NaN policies is still compiled
@@ -104,6 +105,8 @@ def _warm(kind: str) -> None:
     unit_rms(x, threads=2)
     if not kind.startswith("complex"):
         rms_norm(x, np.ones(1024, dtype), threads=2)
+        describe(x, threads=2)
+        compare(x, x, threads=2)
 
 
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:

@@ -387,6 +387,7 @@ OPTIONS = {
     "threads": None,
 }
 PAIR = ["x", "x_hat"]
+SUMMARY_OPTIONS = ("axis", "where", "nan_policy", "format", "threads")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +396,8 @@ PAIR = ["x", "x_hat"]
         ("rms", PAIR[:1], OPTIONS),
         ("rmse", PAIR, OPTIONS),
         ("relative_rmse", PAIR, {"reference": inspect.Parameter.empty, "zero": "raise"} | OPTIONS),
+        ("describe", PAIR[:1], {name: OPTIONS[name] for name in SUMMARY_OPTIONS}),
+        ("compare", PAIR, {name: OPTIONS[name] for name in SUMMARY_OPTIONS}),
     ],
 )
 def test_signature_takes_arrays_by_position_and_all_else_by_name(name, arrays, options):

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rmsfast import relative_rmse, rms, rms_norm, rmse, unit_rms
+from rmsfast import compare, describe, relative_rmse, rms, rms_norm, rmse, unit_rms
 
 SHAPE = (1000, 4000)
 LIMIT = 2 << 20  # bytes; one byte for each value of these arrays is twice as much
@@ -33,6 +33,8 @@ CALLS = {
     "complex_max": lambda a: relative_rmse(a["z"], a["x"], reference="max"),
     "scaling": lambda a: unit_rms(a["x"], where=a["where"], out=a["out"]),
     "masked_scaling": lambda a: unit_rms(a["first"], where=a["where"], out=a["out"]),
+    "describe": lambda a: describe(a["x"], axis=0, where=a["where"]),
+    "compare": lambda a: compare(a["first"], a["second"]),
     "norm": lambda a: rms_norm(a["x"], axis=0, out=a["out"]),
 }
 

@@ -9,6 +9,7 @@ import rmsfast
 
 THREADS, CALLS = 4, 2000
 SETTINGS = {"get_num_threads", "set_num_threads", "show_config", "warmup"}
+RESULTS = {"Comparison", "Description"}
 FUNCTIONS = {
     "rms": lambda x, _y, axis: rmsfast.rms(x, axis=axis),
     "rmse": lambda x, y, axis: rmsfast.rmse(x, y, axis=axis),
@@ -18,6 +19,8 @@ FUNCTIONS = {
     "rms_norm": lambda x, _y, axis: rmsfast.rms_norm(x, axis=axis),
     "RunningRMS": lambda x, _y, axis: rmsfast.RunningRMS(axis and 0).update(x).value(),
     "RunningRMSE": lambda x, y, axis: rmsfast.RunningRMSE(axis and 0).update(x, y).value(),
+    "describe": lambda x, _y, axis: rmsfast.describe(x, axis=axis).to_records(),
+    "compare": lambda x, y, axis: rmsfast.compare(x, y, axis=axis).to_records(),
 }
 
 
@@ -34,7 +37,7 @@ def call(seed):
 
 
 def test_soak_calls_every_public_function():
-    assert set(FUNCTIONS) == set(rmsfast.__all__) - SETTINGS
+    assert set(FUNCTIONS) == set(rmsfast.__all__) - SETTINGS - RESULTS
 
 
 def test_soak_of_four_threads_gives_the_answers_of_one(one_thread_answers):

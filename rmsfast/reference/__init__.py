@@ -8,5 +8,17 @@ can leave the range of the format; only the result is rounded to a storage forma
 
 from rmsfast.reference.reductions import relative_rmse, rms, rmse
 from rmsfast.reference.scaling import rms_norm, scale_to_rms, unit_rms
+from rmsfast.reference.summaries import Comparison, Description, compare, describe
 
-__all__ = ["relative_rmse", "rms", "rms_norm", "rmse", "scale_to_rms", "unit_rms"]
+__all__ = [
+    "Comparison",
+    "Description",
+    "compare",
+    "describe",
+    "relative_rmse",
+    "rms",
+    "rms_norm",
+    "rmse",
+    "scale_to_rms",
+    "unit_rms",
+]

@@ -1,0 +1,192 @@
+"""Results with one value a row in every field: as records, as statistics, as text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
+
+import numpy as np
+
+from rmsfast.reference._numbers import Array
+
+SHOWN = 32  # rows that are printed; of more, their statistics are
+STATISTICS = ("count", "min", "p1", "p50", "p99", "max", "pooled")
+
+Table = TypeVar("Table", bound="RowTable")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowTable:
+    """One value a row in every public field."""
+
+    # By what rows are ordered: the greater, the more they deserve a look.
+    _concern: ClassVar[dict[str, Any]] = {}
+
+    _roots: Array  # root mean squares as float64, before they are rounded to their dtype
+    _length: int  # coordinates of a row, kept or not
+
+    @classmethod
+    def concatenate(cls, parts: Iterable[Self], axis: int = 0) -> Self:
+        """Join the results of consecutive blocks of rows.
+
+        Parameters
+        ----------
+        parts : iterable of results of this kind
+            Of rows of one length, their shapes equal but along `axis`; single rows count as
+            blocks of one.
+        axis : int, default 0
+            Axis of the results, not of the arrays that they describe.
+
+        Raises
+        ------
+        ValueError
+            If there are no parts, or their rows differ in length.
+        """
+        parts = list(parts)
+        lengths = sorted({part._length for part in parts})
+        if len(lengths) != 1:
+            raise ValueError(
+                f"{cls.__name__}.concatenate: parts must have rows of one length, "
+                f"got {lengths or 'no parts'}"
+            )
+
+        def joined(name: str, axis: int) -> Array:
+            return np.concatenate([np.atleast_1d(getattr(p, name)) for p in parts], axis)
+
+        values = {name: joined(name, axis) for name in cls.names()}
+        first = np.ndim(parts[0]._roots) - np.ndim(getattr(parts[0], cls.names()[0]))
+        roots = [p._roots if p._roots.ndim > first else p._roots[:, np.newaxis] for p in parts]
+        axis = axis + first if axis >= 0 else axis
+        return cls(_roots=np.concatenate(roots, axis), _length=lengths[0], **values)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of the fields, in order."""
+        return tuple(f.name for f in fields(cls) if not f.name.startswith("_"))
+
+    def pooled(self) -> Self:
+        """The same quantities of one vector, all rows one after the other in C order."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name: arrays, or scalars of one row."""
+        return {name: getattr(self, name) for name in self.names()}
+
+    def to_records(self) -> Array:
+        """A structured array of the shape of the fields."""
+        values = {name: np.asarray(value) for name, value in self.to_dict().items()}
+        first, *_ = values.values()
+        records = np.empty(first.shape, [(name, v.dtype) for name, v in values.items()])
+        for name, value in values.items():
+            records[name] = value
+        return records
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Statistics of each field over the rows, and its pooled value.
+
+        Returns
+        -------
+        dict of dict
+            For each field: "count", the rows where it is not NaN; their "min", "p1", "p50", "p99",
+            "max" (percentiles interpolate); and "pooled", the value of all coordinates together,
+            made from sums: never the mean of roots.
+        """
+        pooled = self.pooled().to_dict()
+        found = {}
+        for name, value in self.to_dict().items():
+            known = np.ravel(value)
+            known = np.sort(known[known == known])
+            marks = [_quantile(known, q) for q in (0.0, 0.01, 0.5, 0.99, 1.0)]
+            found[name] = dict(zip(STATISTICS, (known.size, *marks, pooled[name]), strict=True))
+        return found
+
+    def worst(self, n: int = 10, by: str | None = None) -> Array:
+        """The `n` rows that most deserve a look, as records with their "row" in front.
+
+        Parameters
+        ----------
+        n : int, default 10
+        by : name of a field, by default the first root mean square
+            Rows where it is NaN come first, then the largest: in size for signed fields, the
+            smallest where small is bad (`sqnr_db`, `cosine`, `n_equal`), the furthest from 1 for
+            `fitted_scale`; of equals the first.
+
+        Returns
+        -------
+        structured ndarray
+            "row": index of the row, of several axes if the fields have several.
+        """
+        names = self.names()
+        by = names[1] if by is None else by
+        if by not in names:
+            raise ValueError(f"worst: by must be one of {', '.join(names)}, got {by!r}")
+        records = np.atleast_1d(self.to_records())
+        concern = self._concern.get(by, np.asarray)(records[by].ravel().astype(np.float64))
+        order = np.lexsort((-concern, concern == concern))[: max(0, n)]
+        place = np.stack(np.unravel_index(order, records.shape), axis=-1)
+        shape = () if records.ndim == 1 else (records.ndim,)
+        result = np.empty(len(order), [("row", np.intp, shape), *records.dtype.descr])
+        result["row"] = place.reshape(len(order), *shape)
+        for name in names:
+            result[name] = records[name].ravel()[order]
+        return result
+
+    def _table(self) -> tuple[str, list[tuple[str, ...]]]:
+        """What is shown, and its lines: the rows, or if they are many their statistics."""
+        records = np.atleast_1d(self.to_records())
+        count = "1 row" if records.size == 1 else f"{records.size} rows"
+        title = f"{type(self).__name__}: {count} of {self._length}"
+        if records.size <= SHOWN:
+            lines = [("row", *self.names())]
+            for index in np.ndindex(records.shape):
+                row = ", ".join(map(str, index))
+                lines.append((row, *map(_text, records[index].item())))
+            return title, lines
+        lines = [("", *STATISTICS)]
+        for name, found in self.summary().items():
+            lines.append((name, *(_text(found[key]) for key in STATISTICS)))
+        return title, lines
+
+    def __str__(self) -> str:
+        title, lines = self._table()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [
+            "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+            for line in lines
+        ]
+        return "\n".join([title, *text])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        title, (head, *lines) = self._table()
+
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(row(line, "td") for line in lines)
+        return (
+            f"<table><caption>{html.escape(title)}</caption>"
+            f"<thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+        )
+
+
+def scalars(table: Table) -> Table:
+    """The table with NumPy scalars in place of arrays of no dimension."""
+    return replace(table, **{name: value[()] for name, value in table.to_dict().items()})
+
+
+def _quantile(ordered: Array, q: float) -> Any:
+    """Interpolated between neighbours, which may be infinite."""
+    if ordered.size == 0:
+        return np.float64(np.nan)
+    place = q * (ordered.size - 1)
+    low = int(place)
+    a, b = ordered[low], ordered[min(low + 1, ordered.size - 1)]
+    return a if a == b or place == low else a * (low + 1 - place) + b * (place - low)
+
+
+def _text(value: Any) -> str:
+    return str(value) if isinstance(value, int | np.integer) else f"{value:.4g}"

@@ -1,0 +1,369 @@
+"""Every number of a vector, or of a pair of vectors, at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rmsfast.reference._formats import round_to_storage
+from rmsfast.reference._numbers import (
+    Array,
+    Scaled,
+    components_of,
+    difference,
+    mean_of,
+    root_mean_square,
+)
+from rmsfast.reference._problem import Axis, Problem, precision_of, prepare
+from rmsfast.reference._tables import RowTable, scalars
+from rmsfast.reference.reductions import rms
+
+__all__ = ["Comparison", "Description", "compare", "describe"]
+
+Table = TypeVar("Table", bound=RowTable)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Description(RowTable):
+    """What `describe` tells of each row.
+
+    Attributes
+    ----------
+    count : int
+        Values kept.
+    rms : float
+        As `rms` gives it, dtype included.
+    mean, std : float64
+        Of the values kept; ddof 0.
+    min, max, peak : float64
+        Least and largest value, and largest absolute value.
+    peak_index : int
+        The first coordinate where |x| is `peak`; of the first NaN if there is one; -1 where no
+        value is kept.
+    peak_share : float64
+        peak**2 / sum(x**2), from 1 / count to 1.
+    crest : float64
+        peak / rms, from 1 to sqrt(count).
+    n_nan, n_inf, n_zero : int
+        Of the points that `where` chooses; NaN counts even if it is left out.
+    """
+
+    _concern: ClassVar[dict[str, Any]] = {"mean": np.abs, "min": np.negative}
+
+    count: Any
+    rms: Any
+    mean: Any
+    std: Any
+    min: Any
+    max: Any
+    peak: Any
+    peak_index: Any
+    peak_share: Any
+    crest: Any
+    n_nan: Any
+    n_inf: Any
+    n_zero: Any
+
+    @np.errstate(all="ignore")
+    def pooled(self) -> Description:
+        """The same quantities of one vector, all rows one after the other in C order.
+
+        Returns
+        -------
+        Description
+            Of one row; root, mean and std are made from sums, within a few ulps of float64.
+        """
+        rows = _Rows(self)
+        size, mean = rows.root(self._roots[0]), rows.mean(self.mean)
+        spread = np.hypot(rows.of(self.std), rows.of(self.mean) - mean)
+        peak, index = rows.extreme(self.peak, self.peak_index)
+        total = rows.count.sum()
+        crest = np.float64(peak) / size
+        return Description(
+            count=total,
+            rms=np.asarray(self.rms).dtype.type(size),
+            mean=mean,
+            std=rows.root(spread),
+            min=rows.least(self.min),
+            max=-rows.least(np.negative(self.max)),
+            peak=peak,
+            peak_index=index,
+            peak_share=crest * crest / total if total else np.float64(np.nan),
+            crest=crest,
+            n_nan=np.sum(self.n_nan),
+            n_inf=np.sum(self.n_inf),
+            n_zero=np.sum(self.n_zero),
+            _roots=np.asarray([size]),
+            _length=self._length * np.size(self.count),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(RowTable):
+    """What `compare` tells of each row.
+
+    Attributes
+    ----------
+    count : int
+        Pairs kept.
+    rmse, rms_x, rms_x_hat : float
+        As `rmse(x, x_hat)`, `rms(x)` and `rms(x_hat)` give them, dtype included, over the pairs
+        kept.
+    relative_rmse : float
+        rmse / rms_x; inf over a zero row, NaN for 0/0.
+    sqnr_db : float64
+        Signal to quantisation noise, 20 log10(rms_x / rmse); inf where the rows are equal.
+    cosine : float64
+        <x, x_hat> / (|x| |x_hat|); NaN where one is a zero row.
+    bias : float64
+        mean(x_hat - x).
+    max_abs_error : float64
+        Largest |x - x_hat|.
+    max_error_index : int
+        The first coordinate of that error, as float64; of the first NaN if there is one; -1 where
+        no pair is kept.
+    n_equal : int
+        Pairs of equal numbers.
+    fitted_scale : float64
+        <x, x_hat> / <x_hat, x_hat>: x_hat times this is closest to x.
+    """
+
+    _concern: ClassVar[dict[str, Any]] = {
+        "bias": np.abs,
+        "cosine": np.negative,
+        "sqnr_db": np.negative,
+        "n_equal": np.negative,
+        "fitted_scale": lambda scale: np.abs(scale - 1.0),
+    }
+
+    count: Any
+    rmse: Any
+    rms_x: Any
+    rms_x_hat: Any
+    relative_rmse: Any
+    sqnr_db: Any
+    cosine: Any
+    bias: Any
+    max_abs_error: Any
+    max_error_index: Any
+    n_equal: Any
+    fitted_scale: Any
+
+    @np.errstate(all="ignore")
+    def pooled(self) -> Comparison:
+        """The same quantities of one pair of vectors, all rows one after the other in C order.
+
+        Returns
+        -------
+        Comparison
+            Of one row; roots, bias and cosine are made from sums, within a few ulps of float64.
+        """
+        rows = _Rows(self)
+        errors, x, x_hat = (rows.root(part) for part in self._roots)
+        worst, index = rows.extreme(self.max_abs_error, self.max_error_index)
+        parts = rows.of(self._roots[1]) / x, rows.of(self._roots[2]) / x_hat
+        # Of a zero row the cosine is not defined, its product is 0.
+        products = np.where((parts[0] == 0) | (parts[1] == 0), 0.0, rows.of(self.cosine))
+        cosine = rows.mean(products * parts[0] * parts[1])
+        cosine = np.float64(np.nan) if x == 0 or x_hat == 0 else np.clip(cosine, -1.0, 1.0)
+        relative, scale = errors / x, cosine * (x / x_hat)
+        decibels = np.float64(np.inf) if errors == 0 else -20.0 * np.log10(relative)
+        return Comparison(
+            count=rows.count.sum(),
+            rmse=np.asarray(self.rmse).dtype.type(errors),
+            rms_x=np.asarray(self.rms_x).dtype.type(x),
+            rms_x_hat=np.asarray(self.rms_x_hat).dtype.type(x_hat),
+            relative_rmse=np.asarray(self.relative_rmse).dtype.type(relative),
+            sqnr_db=decibels,
+            cosine=cosine,
+            bias=rows.mean(self.bias),
+            max_abs_error=worst,
+            max_error_index=index,
+            n_equal=np.sum(self.n_equal),
+            fitted_scale=scale,
+            _roots=np.asarray([errors, x, x_hat]),
+            _length=self._length * np.size(self.count),
+        )
+
+
+class _Rows:
+    """The rows of a table that have a value, weighted by how many."""
+
+    def __init__(self, table: Any) -> None:
+        self.length = table._length
+        count = np.ravel(table.count)
+        self.numbers = np.flatnonzero(count)
+        self.count = count[self.numbers]
+
+    def of(self, field: Any) -> Array:
+        """Values of the rows; what has their number of values is taken as such."""
+        field = np.ravel(field)
+        found: Array = field if field.size == self.count.size else field[self.numbers]
+        return found
+
+    def root(self, roots: Any) -> Any:
+        """Root of the mean square of values of which these are the roots."""
+        if self.count.size == 0:
+            return np.float64(np.nan)
+        return rms(self.of(roots), weights=self.count, dtype="float64")
+
+    def mean(self, means: Any) -> Any:
+        """Mean of values of which these are the means."""
+        if self.count.size == 0:
+            return np.float64(np.nan)
+        with np.errstate(all="ignore"):
+            found = mean_of(
+                *(Scaled.of(v.astype(np.float64)) for v in (self.of(means), self.count))
+            )
+            return np.float64(found.values()[()])
+
+    def least(self, field: Any) -> Any:
+        """NaN where there is one."""
+        return self.of(field).min() if self.count.size else np.float64(np.nan)
+
+    def extreme(self, field: Any, index: Any) -> tuple[Any, Any]:
+        """The largest of a field, and its index in all the rows together."""
+        if self.count.size == 0:
+            return np.float64(np.nan), np.intp(-1)
+        place = int(np.argmax(self.of(field)))
+        return self.of(field)[place], self.of(index)[place] + self.length * self.numbers[place]
+
+
+@np.errstate(all="ignore")
+def describe(
+    x: ArrayLike, /, *, axis: Axis = -1, where: ArrayLike | None = None,
+    nan_policy: str = "propagate", format: str | None = None, threads: int | None = None,
+) -> Description:  # fmt: skip
+    """Count, size, mean, spread, extremes and special values of each vector.
+
+    >>> describe([3.0, -4.0, 0.0, 0.0]).peak_index
+    np.int64(1)
+    """
+    options = (axis, None, None, format, threads, where, None)
+    problem = prepare("describe", {"x": x}, *options, nan_policy, False)
+    refuse_complex("describe", problem)
+    chosen = prepare("describe", {"x": x}, *options, "propagate", False).keep
+    data, keep = problem.layout.rows(problem.inputs[0].values), problem.keep
+    count = np.count_nonzero(keep, axis=-1)
+    kept = problem.rows(0)
+    (values,) = components_of(kept)
+    # Measured from a value of the row itself, a constant row is exactly 0 throughout.
+    first = np.take_along_axis(kept, keep.argmax(axis=-1)[..., None], axis=-1)
+    (shifted,) = difference(kept, np.where(keep, first, kept))
+    centred = [shifted - mean_of(shifted, problem.weights).column()]
+    deviation = root_mean_square(centred, problem.weights).values()
+    mean = mean_of(values, problem.weights).values()
+    size = root_mean_square([values], problem.weights)
+    number = data.astype(np.float64)
+    least = _extreme(np.fmin, number, keep, np.inf)
+    most = _extreme(np.fmax, number, keep, -np.inf)
+    missing = (keep & np.isnan(number)).any(axis=-1) | (count == 0)
+    least, most = (np.where(missing, np.nan, v) for v in (least, most))
+    peak = np.maximum(np.abs(least), np.abs(most))
+    index = _first_largest(np.abs(number), keep, count)
+    crest = Scaled.of(peak) / size
+    share = crest * crest / Scaled.of(count.astype(np.float64))
+    roots = np.where(count == 0, np.nan, size.values())
+    found = {
+        "count": count,
+        "rms": round_to_storage(roots, problem.storage[0]),
+        "mean": np.where(least == most, least, mean),
+        "std": np.where(count == 0, np.nan, deviation),
+        "min": least,
+        "max": most,
+        "peak": peak,
+        "peak_index": index,
+        "peak_share": share.values(),
+        "crest": crest.values(),
+        "n_nan": np.count_nonzero(chosen & np.isnan(number), axis=-1),
+        "n_inf": np.count_nonzero(chosen & np.isinf(number), axis=-1),
+        "n_zero": np.count_nonzero(chosen & (number == 0), axis=-1),
+    }
+    return _table(Description, problem, found, [roots])
+
+
+@np.errstate(all="ignore")
+def compare(
+    x: ArrayLike, x_hat: ArrayLike, /, *, axis: Axis = -1, where: ArrayLike | None = None,
+    nan_policy: str = "propagate", format: str | None = None, threads: int | None = None,
+) -> Comparison:  # fmt: skip
+    """Sizes, errors and likeness of each pair of vectors.
+
+    >>> float(compare([3.0, 4.0, 0.0, 0.0], [3.0, 4.0, 0.0, 5.0]).relative_rmse)
+    1.0
+    """
+    options = (axis, None, None, format, threads, where, None, nan_policy, False)
+    problem = prepare("compare", {"x": x, "x_hat": x_hat}, *options)
+    refuse_complex("compare", problem)
+    keep, weights = problem.keep, problem.weights
+    count = np.count_nonzero(keep, axis=-1)
+    kept = problem.rows(0), problem.rows(1)
+    (errors,) = difference(*kept)
+    (a,), (b,) = map(components_of, kept)
+    roots = [root_mean_square([part], weights) for part in (errors, a, b)]
+    product = mean_of(a * b, weights)
+    relative = roots[0] / roots[1]
+    cosine = product / (roots[1] * roots[2])
+    scale = product / (roots[2] * roots[2])
+    decibels = 20 * (np.log10(relative.mantissa) + relative.exponent * np.log10(np.longdouble(2)))
+    equal = (errors.mantissa == 0) & keep | (kept[0] == kept[1]) & keep
+    gaps = np.abs(errors.values().astype(np.float64))
+    worst = np.where(count == 0, np.nan, np.where(keep, gaps, 0.0).max(axis=-1))
+    same = roots[0].mantissa == 0
+    values = [np.where(count == 0, np.nan, root.values()) for root in roots]
+    kinds = [precision_of([data])[0] for data in problem.inputs]
+    joint = problem.storage[0]
+    rounded = (round_to_storage(v, k) for v, k in zip(values, (joint, *kinds), strict=True))
+    found = {
+        "count": count,
+        **dict(zip(("rmse", "rms_x", "rms_x_hat"), rounded, strict=True)),
+        "relative_rmse": round_to_storage(relative.values(), joint),
+        "sqnr_db": np.where(count == 0, np.nan, np.where(same, np.inf, -decibels)),
+        "cosine": np.clip(cosine.values(), -1.0, 1.0),
+        "bias": np.negative(mean_of(errors, weights).values()),
+        "max_abs_error": worst,
+        "max_error_index": _first_largest(gaps, keep, count),
+        "n_equal": np.count_nonzero(equal, axis=-1),
+        "fitted_scale": scale.values(),
+    }
+    return _table(Comparison, problem, found, values)
+
+
+def refuse_complex(function: str, problem: Problem) -> None:
+    """Complex numbers have no order, and a mean that is not real."""
+    for name, data in zip(("x", "x_hat"), problem.inputs, strict=False):
+        if data.values.dtype.kind == "c":
+            raise TypeError(
+                f"{function}: {name} must be real (take its real, imag or abs), "
+                f"got dtype {data.stored.dtype}"
+            )
+
+
+def _extreme(ufunc: np.ufunc, values: Array, keep: Array, start: float) -> Array:
+    return np.asarray(ufunc.reduce(np.where(keep, values, start), axis=-1))
+
+
+def _first_largest(sizes: Array, keep: Array, count: Array) -> Array:
+    """Index of the first largest size that counts, or of the first NaN; -1: none counts."""
+    index = np.where(keep, sizes, -1.0).argmax(axis=-1)
+    return np.where(count == 0, -1, index)
+
+
+def _table(
+    kind: type[Table], problem: Problem, found: dict[str, Array], roots: list[Array]
+) -> Table:
+    """Fields of the shape of the result; all but the roots and the counts are float64."""
+    shape = problem.shape
+    values = {
+        name: v.astype(np.float64 if v.dtype == np.longdouble else v.dtype).reshape(shape)
+        for name, v in found.items()
+    }
+    layout = problem.layout
+    stacked = np.asarray(roots, np.float64).reshape(len(roots), *shape)
+    return scalars(
+        kind(_roots=stacked, _length=math.prod(layout.lengths(layout.reduced)), **values)
+    )
