@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # loaded by the commands that need them: help and version ans
 
 __all__ = ["cli", "main"]
 
+_BESIDE_PEAKS = 8  # columns of numbers that are always shown
 _NAME_WIDTH = 16  # columns that a name gets at least, however narrow the terminal
 
 
@@ -112,8 +113,10 @@ def describe(file: str, tensor: str | None, axis: int, format: str | None, as_js
     A row is a vector along the axis; a 0-d tensor is one row of one coordinate. RMS is that of the
     whole tensor. Minimum, median and maximum are over the rows without NaN, those with Inf
     included. In a zero row every coordinate is 0; a row with NaN and Inf counts in both columns.
-    What is not defined, as the RMS of no values, is "-" (null in JSON). A tensor that cannot be
-    read is listed with the reason.
+    Peak is the largest absolute value of the rows without NaN, share max the largest part that one
+    coordinate has of the sum of squares of its row; a narrow terminal leaves these to --json. What
+    is not defined, as the RMS of no values, is "-" (null in JSON). A tensor that cannot be read is
+    listed with the reason.
     """
     from rmsfast import files
 
@@ -302,12 +305,18 @@ def _table(summaries: list[Summary], width: int) -> tuple[Table, int]:
         "zero\nrows",
         "NaN\nrows",
         "Inf\nrows",
+        "peak",
+        "peak\nindex",
+        "share\nmax",
     )
     numbers = [
         (
             str(s.rows),
             *map(_number, (s.rms, s.row_rms_min, s.row_rms_median, s.row_rms_max)),
             *map(str, (s.zero_rows, s.nan_rows, s.inf_rows)),
+            _number(s.peak),
+            ",".join(map(str, s.peak_index or ())) or "-",
+            _number(s.peak_share_max),
         )
         for s in summaries
     ]
@@ -317,16 +326,18 @@ def _table(summaries: list[Summary], width: int) -> tuple[Table, int]:
         max(map(len, [*header.split("\n"), *column]))
         for header, column in zip(headers, zip(*numbers, strict=True), strict=True)
     ]
+    if sum(widths) + len(widths) + _NAME_WIDTH > width:
+        widths = widths[:_BESIDE_PEAKS]  # peaks are for wide terminals, and JSON
     gap = 2 if sum(widths) + 2 * len(widths) + _NAME_WIDTH <= width else 1
     taken = sum(widths) + gap * len(widths)
     first = min(max(width - taken, _NAME_WIDTH), max(map(cell_len, names + kinds)))
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     table.add_column("tensor", width=first, overflow="fold", vertical="bottom")
-    for header, column_width in zip(headers, widths, strict=True):
+    for header, column_width in zip(headers, widths, strict=False):
         table.add_column(header, width=column_width, justify="right")
     for name, kind, cells in zip(names, kinds, numbers, strict=True):
-        table.add_row(Text.assemble(name, "\n", (kind, "dim")), *cells)
+        table.add_row(Text.assemble(name, "\n", (kind, "dim")), *cells[: len(widths)])
     return table, first + taken
 
 

@@ -96,6 +96,9 @@ def test_describe_json_holds_every_number(write):
                 "zero_rows": 0,
                 "nan_rows": 0,
                 "inf_rows": 0,
+                "peak": 8.0,
+                "peak_index": [1, 1],
+                "peak_share_max": pytest.approx(0.64, rel=1e-15),
             }
         ],
     }
@@ -156,15 +159,30 @@ def test_describe_empty_tensors_have_no_numbers(write):
     path = write("m.safetensors", safetensors({"e": entry("F32", [5, 0], 0, 0)}))
     [tensor] = described(path)["tensors"]
     assert (tensor["rows"], tensor["rms"], tensor["row_rms_median"]) == (5, None, None)
-    assert printed("describe", path).splitlines()[-2].split() == ["e", "5", *"----", *"000"]
+    assert printed("describe", path).splitlines()[-2].split() == ["e", "5", *"----", *"000", *"---"]
 
 
 def test_describe_table_shows_every_number(write):
     _, *lines = printed("describe", write("m.safetensors", BFLOAT16)).splitlines()
     assert [line.split() for line in lines] == [
-        ["row", "RMS", "zero", "NaN", "Inf"],
-        ["tensor", "rows", "RMS", "min", "median", "max", "rows", "rows", "rows"],
-        ["h", "2", "3.953", "2.5", "3.75", "5", "0", "0", "0"],
+        ["row", "RMS", "zero", "NaN", "Inf", "peak", "share"],
+        [
+            "tensor",
+            *[
+                "rows",
+                "RMS",
+                "min",
+                "median",
+                "max",
+                "rows",
+                "rows",
+                "rows",
+                "peak",
+                "index",
+                "max",
+            ],
+        ],
+        ["h", "2", "3.953", "2.5", "3.75", "5", "0", "0", "0", "8", "1,1", "0.64"],
         ["bfloat16", "2x4"],
     ]
 
@@ -185,7 +203,8 @@ def test_describe_table_folds_names_and_never_cuts_numbers(write, columns):
     content = safetensors({name: entry("F64", [3, 1], 0, 24)}, values.tobytes())
     _, *lines = printed("describe", write("m.safetensors", content), columns=columns).splitlines()
     first = lines[2].split()
-    assert first[1:] == ["3", "5.631e-299", "1.25e-300", "2.25e-300", "9.75e-299", "0", "0", "0"]
+    assert first[1:9] == ["3", "5.631e-299", "1.25e-300", "2.25e-300", "9.75e-299", "0", "0", "0"]
+    assert first[9:] == (["9.75e-299", "2,0", "1"] if columns == 200 else [])
     assert "".join(line.split(" ")[0] for line in lines[2:]).startswith(name)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from rmsfast.files import _rows, describe, open_tensors, row_rms, save_npy
+from rmsfast.files import _rows, _tensors, describe, open_tensors, row_rms, save_npy
 
 # Files made by hand -----------------------------------------------------------------------------
 
@@ -504,6 +504,36 @@ def test_describe_only_nan_rows_have_no_statistics(write_array):
 
 
 NOT_FINITE = np.array([[NAN, 1], [INF, 1], [-INF, 1], [NAN, -INF], [NAN, NAN], [1, 1]])
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_describe_finds_the_peak_and_its_share(write_array, axis, order):
+    x = np.random.default_rng(0).standard_normal((5, 6, 7))
+    x[3, 4, 5] = -50
+    x[1, 2, 3] = np.nan
+    summary = only(describe(write_array(np.asarray(x, order=order)), axis=axis))
+    squares = np.square(np.moveaxis(x, axis, -1)).reshape(-1, x.shape[axis])
+    shares = squares.max(-1) / squares.sum(-1)
+    assert (summary.peak, summary.peak_index) == (50, (3, 4, 5))
+    assert summary.peak_share_max == pytest.approx(np.nanmax(shares), rel=1e-14)
+
+
+def test_describe_of_rows_in_parts_finds_the_peak(write_array, monkeypatch):
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 1000)
+    x = np.zeros((2, 3000), np.float32)
+    x[0, [7, 2900]], x[1, 1500] = [1, -3], 2
+    summary = only(describe(write_array(x)))
+    assert (summary.peak, summary.peak_index, summary.zero_rows) == (3, (0, 2900), 0)
+    assert summary.peak_share_max == pytest.approx(1, rel=1e-15)
+
+
+def test_describe_of_complex_or_only_nan_has_no_peak(write_array):
+    for x in (np.array([[1 + 1j, 2]]), np.array([[np.nan, 2]])):
+        summary = only(describe(write_array(x)))
+        assert (summary.peak, summary.peak_index, summary.peak_share_max) == (None, None, None)
+
+
 # Codes of the same rows: NaN, 1, +Inf, -Inf.
 NOT_FINITE_CODES = {
     "F16": np.array([0x7E01, 0x3C00, 0x7C00, 0xFC00], "<u2"),

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmsfast import summaries
 from rmsfast.files._open import StrPath, open_tensors
 from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, rows, select, teller
 from rmsfast.files._tensors import Array, Tensor
 from rmsfast.reductions import rms
 
-# The code of infinity without its sign.
-_INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80, "float8_e5m2": 0x7C}
 _PIECE = 1 << 17  # values looked at in one go
 
 
@@ -40,6 +39,13 @@ class Summary:
         Rows in which every coordinate is 0.
     nan_rows, inf_rows : int
         Rows with a NaN, and rows with an infinity; a row with both counts in both.
+    peak : float or None
+        Largest absolute value in the rows that have no NaN; None where there is no such row, and
+        for complex numbers.
+    peak_index : tuple of int or None
+        Where it is first found in a row; of equal rows the first.
+    peak_share_max : float or None
+        Largest share that one coordinate has of the sum of squares of its row.
     error : str or None
         Why the tensor could not be summarised; nothing but name, shape and dtype holds then.
     """
@@ -56,6 +62,9 @@ class Summary:
     zero_rows: int = 0
     nan_rows: int = 0
     inf_rows: int = 0
+    peak: float | None = None
+    peak_index: tuple[int, ...] | None = None
+    peak_share_max: float | None = None
     error: str | None = None
 
 
@@ -185,26 +194,65 @@ def _summary(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Summary:
         return replace(summary, error=reason(error))
 
 
+class _Seen(NamedTuple):
+    """What has been seen of each row of a box."""
+
+    zero: NDArray[np.bool_]  # every coordinate is 0
+    inf: NDArray[np.bool_]
+    peak: Array  # the largest absolute value
+    place: Array  # its coordinate
+
+    def joined(self, more: _Seen, done: int) -> _Seen:
+        """The same of rows of which `more` was seen after `done` coordinates."""
+        beyond = ~np.isnan(self.peak) & ~(more.peak <= self.peak)
+        return _Seen(
+            self.zero & more.zero,
+            self.inf | more.inf,
+            np.where(beyond, more.peak, self.peak),
+            np.where(beyond, more.place + done, self.place),
+        )
+
+
+def _seen(tensor: Tensor, values: Array, axis: int) -> _Seen:
+    is_complex = values.dtype.kind == "c"
+    parts = [
+        summaries.describe(part, axis=axis, format=tensor.format)
+        for part in ((values.real, values.imag) if is_complex else (values,))
+    ]
+    zero = np.logical_and.reduce([part.n_zero == part.count for part in parts])
+    inf = np.logical_or.reduce([part.n_inf > 0 for part in parts])
+    peak = np.full(zero.shape, np.nan) if is_complex else np.asarray(parts[0].peak)
+    return _Seen(zero, inf, peak, np.asarray(parts[0].peak_index))
+
+
 def _counted(tensor: Tensor, axis: int, told: Callable[[int], None], summary: Summary) -> Summary:
     """The summary of a tensor that has values; each is read once."""
     k = checked_axis(tensor, axis)
+    length = 1 if k is None else tensor.shape[k]
     every = room(kept(tensor.shape, k), np.float64)
     zero_rows = nan_rows = inf_rows = 0
-    zero = inf = np.zeros(0, np.bool_)  # of the rows of which parts have been seen
+    peak, index, share = -1.0, None, -1.0
+    seen, done = None, 0  # of the rows of which parts have been seen, and how long these are
     for box, values, found in rows(tensor, axis, "float64", told):
-        part = found
-        if part is None or (k is not None and values.shape[k] < tensor.shape[k]):
-            part = np.asarray(rms(values, axis=axis, dtype="float64", format=tensor.format))
-        zero_here, inf_here = _zero_rows(values, part, axis), _inf_rows(tensor, values, part, axis)
-        if k is not None and values.shape[k] < tensor.shape[k] and zero.shape == zero_here.shape:
-            zero_here, inf_here = zero & zero_here, inf | inf_here
-        zero, inf = zero_here, inf_here
-        if found is not None:
-            every[box] = found
-            zero_rows += int(np.count_nonzero(zero))
-            nan_rows += int(np.count_nonzero(np.isnan(found)))
-            inf_rows += int(np.count_nonzero(inf))
-            zero = inf = np.zeros(0, np.bool_)
+        here = _seen(tensor, values, axis)
+        seen = here if seen is None else seen.joined(here, done)
+        done += 1 if k is None else values.shape[k]
+        if found is None:
+            continue
+        every[box] = found
+        zero_rows += int(np.count_nonzero(seen.zero))
+        nan_rows += int(np.count_nonzero(np.isnan(found)))
+        inf_rows += int(np.count_nonzero(seen.inf))
+        if (largest := np.fmax.reduce(seen.peak, axis=None)) > peak:
+            peak, row = float(largest), np.argwhere(seen.peak == largest)[0]
+            place = [part.start + i for part, i in zip(box, row.tolist(), strict=True)]
+            if k is not None:
+                place.insert(k, int(seen.place[tuple(row)]))
+            index = tuple(place)
+        with np.errstate(all="ignore"):
+            shares = np.square(seen.peak / found) / length
+        share = float(np.fmax.reduce(shares, axis=None, initial=share))
+        seen, done = None, 0
     known = every.size - nan_rows
     return replace(
         summary,
@@ -216,46 +264,10 @@ def _counted(tensor: Tensor, axis: int, told: Callable[[int], None], summary: Su
         zero_rows=zero_rows,
         nan_rows=nan_rows,
         inf_rows=inf_rows,
+        peak=None if index is None else peak,
+        peak_index=index,
+        peak_share_max=None if share < 0 else min(share, 1.0),
     )
-
-
-def _zero_rows(values: Array, found: Array, axis: int) -> NDArray[np.bool_]:
-    """Rows whose every coordinate is 0; only a wide RMS is so small that it rounds to 0."""
-    zero: NDArray[np.bool_] = found == 0
-    if values.dtype.name in ("float64", "complex128"):
-        zero &= ~_rows_with(partial(np.not_equal, 0), values, axis, zero)
-    return zero
-
-
-def _inf_rows(tensor: Tensor, values: Array, found: Array, axis: int) -> NDArray[np.bool_]:
-    """Rows with an infinity, which NaN hides in their RMS."""
-    test = partial(_is_infinite, tensor.format)
-    return np.isinf(found) | _rows_with(test, values, axis, np.isnan(found))
-
-
-def _rows_with(
-    test: Callable[[Array], Array], data: Array, axis: int, selected: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Which of the selected rows hold a value that passes the test, looked at in pieces."""
-    rows = np.moveaxis(np.atleast_1d(data), axis, -1)[None]  # one axis of rows at least
-    found: NDArray[np.bool_] = np.zeros(rows.shape[:-1], np.bool_)
-    indices = np.nonzero(selected[None])
-    length = rows.shape[-1]
-    step = max(1, _PIECE // length)
-    for i in range(0, len(indices[0]), step):
-        block = tuple(index[i : i + step] for index in indices)
-        for j in range(0, length, _PIECE):
-            found[block] |= test(rows[..., j : j + _PIECE][block]).any(axis=-1)
-    return found.reshape(selected.shape)
-
-
-def _is_infinite(format: str | None, values: Array) -> Array:
-    if format is None:
-        return np.isinf(values)
-    if format == "float8_e4m3fn":  # has no infinity
-        return np.zeros(values.shape, np.bool_)
-    without_sign: Array = values & (np.iinfo(values.dtype).max >> 1)
-    return np.asarray(without_sign == _INFINITY[format])
 
 
 def median(values: Array, count: int) -> float:
