@@ -101,7 +101,9 @@ class Sum:
             return d, low
         e = em.like(v, 0.0) if e is None else e
         e = e if f is None else em.b.fsub(e, f)
-        return em.fast_two_sum(d, em.b.fadd(low, e))
+        finite = em.b.fcmp_ordered("<", em.absolute(d), em.like(d, INF))
+        low = em.b.select(finite, em.b.fadd(low, e), em.like(d, 0.0))  # of Inf it is NaN
+        return em.fast_two_sum(d, low)
 
     def integers(self):
         """Whether differences of x and y are exact in float64."""

@@ -90,6 +90,12 @@ def test_rmse_of_neighbouring_numbers_is_within_half_an_ulp_of_exact(length):
     assert_root(rmse(x, x_hat), mean_square_error(x, x_hat))
 
 
+@pytest.mark.parametrize("integer", [np.int32, np.int64, np.uint64], ids=name_of)
+def test_rmse_of_infinity_beside_integers_is_infinite(integer):
+    x = np.array([np.inf, 1.0])
+    assert rmse(x, np.array([3, 2**31 - 1], integer)) == np.inf
+
+
 @pytest.mark.parametrize("exponent", [-1074, -1030, -600, 0, 600, 1022])
 def test_rmse_under_cancellation_is_within_half_an_ulp_of_exact(exponent):
     rng = np.random.default_rng(exponent + 2000)
