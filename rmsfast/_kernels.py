@@ -27,6 +27,7 @@ from rmsfast._lanes import (
     field_space,
     found_at,
     lane_states,
+    numbers_of_value,
     reduce_columns,
     reduce_lanes,
     reduce_rows,
@@ -271,9 +272,10 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
     """The partial of a block whose weighted squares leave the range, term by term.
 
     Every term is a fraction and an exponent; all are brought to the largest exponent.
+    A complex value is two terms, which are kept or left out together and share its weight.
     """
     rare()
-    memory = scratch_space(0)
+    memory, numbers = scratch_space(0), numbers_of_value(arrays, how)
     top = weight_top = -100000
     for sweep in range(2):
         s = c = w = wc = special = 0.0
@@ -282,6 +284,8 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
             pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
             for i in range(n):
                 kept, v, e, weight = term(arrays, how, pointers, i, (1.0, 1.0))
+                if numbers == 2:
+                    kept *= term(arrays, how, pointers, i ^ 1, (1.0, 1.0))[0]
                 if kept == 0.0 or not math.isfinite(weight) or weight < 0.0:
                     continue
                 shift = 0
@@ -311,7 +315,8 @@ def sum_weighted(arrays, how, g, outer, apart, bases, start, count, p):
                     wc += lost
     if special != 0.0:
         s, c = special, 0.0
-    return s, c, -float(top), w, wc, -float(weight_top), p[6], p[7], p[8], p[9], p[10], p[11]
+    halved = numbers - 1 - weight_top
+    return s, c, -float(top), w, wc, float(halved), p[6], p[7], p[8], p[9], p[10], p[11]
 
 
 @inner

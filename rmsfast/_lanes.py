@@ -318,6 +318,17 @@ def state_size(typingctx, arrays, how):
 
 
 @intrinsic
+def numbers_of_value(typingctx, arrays, how):
+    """Stored numbers that are one value: 2 where an array is complex, else 1."""
+    signature = types.intp(arrays, how)
+
+    def codegen(context, builder, signature, args):
+        return I64(2 if Sum(*signature.args).complex else 1)
+
+    return signature, codegen
+
+
+@intrinsic
 def clear_columns(typingctx, state, component, arrays, how):
     """Make the state of a tile one of nothing; component: float64 from one to the next."""
     signature = types.void(types.voidptr, types.intp, arrays, how)

@@ -787,6 +787,21 @@ def test_rms_weights_of_mixed_magnitude_are_within_two_ulps_of_exact():
     assert_weighted(rms(x, weights=weights), mean_square(x, weights))
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_rms_weights_of_complex_values_beyond_the_range_are_within_two_ulps_of_exact(size):
+    rng = np.random.default_rng(9)
+    x, weights = make((20000,), np.complex128), rng.uniform(1, 9, 20000)
+    x[:300] *= size  # one block leaves the range, one does not
+    assert_weighted(rms(x, weights=weights), mean_square(x, weights))
+    assert_weighted(rms(x[:300], weights=weights[:300]), mean_square(x[:300], weights[:300]))
+
+
+def test_rms_omit_with_weights_leaves_out_complex_values_as_a_whole_beyond_the_range():
+    x = np.array([3e200 + 4e200j, complex(1e200, np.nan), complex(np.nan, 1e200)])
+    result = rms(x, weights=[1.0, 2.0, 3.0], nan_policy="omit")
+    assert_weighted(result, mean_square(x[:1]))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
 def test_rms_weight_zero_leaves_the_point_out(value):
     x, weights = make((4, 50), np.float64), weighing((4, 50))
