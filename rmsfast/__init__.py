@@ -1,5 +1,6 @@
 """Root mean square quantities of large arrays: one pass, exact, at memory speed."""
 
+from rmsfast.dose import apply_dose, dose_floor, measure_dose, predict_dose, round_to
 from rmsfast.reductions import relative_rmse, rms, rmse
 from rmsfast.running import RunningRMS, RunningRMSE
 from rmsfast.scaling import rms_norm, scale_to_rms, unit_rms
@@ -12,13 +13,18 @@ __all__ = [
     "Description",
     "RunningRMS",
     "RunningRMSE",
+    "apply_dose",
     "compare",
     "describe",
+    "dose_floor",
     "get_num_threads",
+    "measure_dose",
+    "predict_dose",
     "relative_rmse",
     "rms",
     "rms_norm",
     "rmse",
+    "round_to",
     "scale_to_rms",
     "set_num_threads",
     "show_config",

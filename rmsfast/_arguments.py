@@ -267,6 +267,72 @@ def number(function: str, argument: str, given: Any) -> float:
     return value
 
 
+def finite_numbers(function: str, argument: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite real numbers as float64, one for each element of a shape."""
+    found = numbers(function, argument, given, shape)
+    if not np.isfinite(found).all():
+        bad = found[~np.isfinite(found)][0]
+        raise fail(function, argument, "be finite", bad)
+    return found
+
+
+def real(function: str, argument: str, given: Any, format: str | None = None) -> Source:
+    """A real array."""
+    found = source(function, argument, given, format)
+    if found.kind.startswith("complex"):
+        raise TypeError(f"{function}: {argument} must be real, got dtype {found.array.dtype}")
+    return found
+
+
+def state(function: str, argument: str, given: Any, format: str | None) -> Source:
+    """An array of floating numbers: integers are stored in no format that rounds."""
+    found = real(function, argument, given, format)
+    if found.kind in _formats.INTEGERS:
+        raise TypeError(
+            f"{function}: {argument} must have a floating dtype, got {found.array.dtype}"
+        )
+    return found
+
+
+def vectors(
+    function: str, argument: str, array: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> np.ndarray:
+    """Vectors of whole length, one for all rows or one for each, in the common shape."""
+    lengths = tuple(shape[k] for k in axes)
+    padded = (1,) * (len(shape) - array.ndim) + array.shape
+    fits = len(padded) == len(shape) and all(
+        m == n if k in axes else m in (1, n)
+        for k, (m, n) in enumerate(zip(padded, shape, strict=True))
+    )
+    if not fits:
+        requirement = f"have shape {lengths}, or one that goes with {shape}"
+        raise fail(function, argument, requirement, f"shape {array.shape}")
+    return np.broadcast_to(array, shape)
+
+
+def row_mask(function: str, given: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Which rows are meant, None for all."""
+    if given is None:
+        return None
+    found = np.asarray(given)
+    if found.dtype != np.bool_:
+        raise TypeError(f"{function}: rows must be boolean, got dtype {found.dtype}")
+    return broadcast(function, "rows", found, shape)
+
+
+def seed(function: str, given: Any, needed: bool) -> int | None:
+    """The key of random numbers."""
+    if given is None:
+        if needed:
+            raise fail(function, "seed", "be an int with rounding='stochastic'", None)
+        return None
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{function}: seed must be None or an int, got {given!r}")
+    if not 0 <= (found := index(given)) < 2**64:
+        raise fail(function, "seed", "be in [0, 2**64)", found)
+    return found
+
+
 def gain(
     function: str, given: Any, shape: tuple[int, ...], axes: tuple[int, ...], format: str | None
 ) -> tuple[np.ndarray, str] | None:
@@ -315,6 +381,41 @@ def zero_rows(function: str, argument: str, flags: np.ndarray) -> ValueError:
     rows = "1 zero row" if count == 1 else f"{count} zero rows"
     place = f", the first at index {first}" if flags.ndim else ""
     return fail(function, argument, "be nonzero under zero='raise'", rows + place)
+
+
+def overflown(function: str, argument: str, found: np.ndarray, format: str) -> ValueError:
+    """The refusal of numbers beyond a format: how many, and where the first is."""
+    count = int(found.sum())
+    place = f", the first at index {tuple(int(k) for k in np.argwhere(found)[0])}"
+    place = place if found.ndim else ""
+    actual = f"{count} beyond it{place}"
+    return fail(function, argument, f"fit into {format} under overflow='raise'", actual)
+
+
+def check_sentence(function: str, argument: str, given: Any) -> None:
+    if not isinstance(given, str) or not given.strip():
+        raise fail(function, argument, "be a non-empty string", repr(given))
+
+
+def check_result(function: str, out: Any, x: np.ndarray, dtype: np.dtype) -> None:
+    """`out` of a function that writes as many elements as it reads from x."""
+    check_out(function, out, x.shape, dtype)
+    check_overlap(function, out, x)
+    if not out.flags.aligned or not out.dtype.isnative:
+        raise fail(function, "out", "be aligned and of native byte order", "one that is not")
+
+
+def check_kernels(function: str, kernels: Any) -> None:
+    if kernels is None:
+        raise RuntimeError(f"{function}: Numba must be importable, got NumPy alone")
+
+
+def doses(function: str, argument: str, given: Any) -> np.ndarray:
+    """Finite numbers along one axis, or a single one."""
+    found = real(function, argument, given).array
+    if found.ndim > 1:
+        raise fail(function, argument, "have at most one dimension", f"shape {found.shape}")
+    return finite_numbers(function, argument, given, found.shape)
 
 
 def check_format(function: str, format: Any) -> None:

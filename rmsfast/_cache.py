@@ -29,6 +29,10 @@ SOURCES = (
     "_summary_lanes.py",
     "_describe_kernels.py",
     "_compare_kernels.py",
+    "_roundings.py",
+    "_doses.py",
+    "_dose_lines.py",
+    "_dose_kernels.py",
 )
 
 

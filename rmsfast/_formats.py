@@ -15,6 +15,7 @@ CODES: dict[str, np.dtype[Any]] = {
     "float8_e5m2": np.dtype(np.uint8),
 }
 NARROW = frozenset(CODES) | {"float32", "complex64"}
+EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float8_e4m3fn": 0.125, "float8_e5m2": 0.25}
 SMALL_BYTES = 1 << 16  # arrays that are cheaper to convert than to compile for
 SMALL_INTEGERS = frozenset({"bool", "int8", "uint8", "int16", "uint16"})
 INTEGERS = SMALL_INTEGERS | {"int32", "uint32", "int64", "uint64"}
@@ -70,7 +71,8 @@ def cast(
     found = []
     for a, kind, to in zip(arrays, kinds, wanted, strict=True):
         a = a if kind == to else decoded(a, kind)
-        found.append(a.astype(to, copy=False))
+        with np.errstate(invalid="ignore"):  # of signalling NaN
+            found.append(a.astype(to, copy=False))
     return found, wanted
 
 
@@ -90,7 +92,7 @@ def decoded(array: np.ndarray, kind: str) -> np.ndarray:
     values = half.view(np.float16).astype(np.float32) * np.float32(
         256
     )  # exponent bias 7 read as 15
-    return np.where((codes & 0x7F) == 0x7F, np.float32(np.nan), values)
+    return np.where((codes & 0x7F) == 0x7F, np.copysign(np.float32(np.nan), values), values)
 
 
 def rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -65,6 +65,7 @@ WITHIN = {
     "error_model": "numpy",
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+    "_nrt": False,  # the caller keeps arrays alive: counting their references is atomic, and slow
 }
 inner = njit(forceinline=False, **WITHIN)
 hot = njit(forceinline=True, **WITHIN)

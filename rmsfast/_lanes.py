@@ -194,7 +194,9 @@ def cleared(typingctx, states, arrays, how, row):
         state = builder.gep(args[0], [builder.mul(args[3], I64(8 * size))])
         vectors = builder.bitcast(state, ir.VectorType(F64, WIDTH).as_pointer())
         for k in range(size // WIDTH):
-            start = list(components.values())[k * WIDTH // LANES]
+            # Sums start from -0.0: LLVM clears 0.0 in halves of a vector, and a vector loaded from
+            # two stores waits until both, and the streaming stores before them, are in memory.
+            start = list(components.values())[k * WIDTH // LANES] or -0.0
             value = ir.Constant(ir.VectorType(F64, WIDTH), [start] * WIDTH)
             builder.store(value, builder.gep(vectors, [I64(k)])).align = 8
         return state

@@ -32,6 +32,7 @@ MODULES = (  # those that define kernels
     "_continued",
     "_describe_kernels",
     "_compare_kernels",
+    "_dose_kernels",
 )
 # Less work is done sooner than a second thread is woken: measured by bench/scaling.py, threads pay
 # from 0.4 to 1.8 MiB in calls back to back, from 2 to 8 MiB when the threads have gone to sleep.

@@ -142,3 +142,9 @@ def along(values: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
     if values.ndim:
         values = values.reshape([n if k in axes else 1 for k, n in enumerate(shape)])
     return np.broadcast_to(values, shape)
+
+
+def chosen(masks: list[tuple[np.ndarray, str]]) -> np.ndarray | None:
+    """What is kept, in one mask; None for all."""
+    found = [m if kind == "bool" else ~m for m, kind in masks]
+    return np.logical_and.reduce(found) if len(found) > 1 else found[0] if found else None

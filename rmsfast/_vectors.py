@@ -252,8 +252,9 @@ class Emitter:
         rest = b.and_(codes, self.like(codes, 0x7F))
         value = self.half(b.or_(sign, b.shl(rest, self.like(codes, 7))))
         value = b.fmul(value, self.like(value, 256.0))  # exponent bias 7 read as 15
-        nan = b.icmp_unsigned("==", rest, self.like(rest, 0x7F))
-        return b.select(nan, self.like(value, float("nan")), value)
+        bits = b.bitcast(value, self.vector(I32))
+        nan = b.bitcast(b.or_(bits, self.like(bits, 0x7FC00000)), value.type)  # of the sign
+        return b.select(b.icmp_unsigned("==", rest, self.like(rest, 0x7F)), nan, value)
 
     def half(self, v):
         """Float32 lanes of float16 codes, by the processor or by integers: equal values."""

@@ -203,12 +203,15 @@ def exact_rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> list[Fraction]:
     return [Fraction(value) * Fraction(factor) / size for value, factor in pairs]
 
 
-def exact_after_dose(h: Array, direction: Array, alpha: float = ALPHA) -> list[Fraction]:
-    """Coordinates plus the edit that was asked for, itself rounded to float32."""
+def exact_after_dose(dtype: str, h: Array, direction: Array) -> list[Fraction]:
+    """Coordinates plus the edit that was asked for, rounded to float32 and to the format."""
     [rms], [length] = exact_rms(h), exact_rms(direction)
-    scale = Fraction(alpha) * rms / length
-    edits = [np.float32(float(scale * Fraction(value))).item() for value in direction.tolist()]
-    pairs = zip(h.tolist(), edits, strict=True)
+    scale = Fraction(ALPHA) * rms / length
+    edits = np.array([float(scale * Fraction(value)) for value in direction.tolist()], np.float32)
+    if dtype == "bfloat16":
+        bits = edits.view(np.uint32)
+        edits = widen((bits + 0x7FFF + (bits >> 16 & 1) >> 16).astype(np.uint16))
+    pairs = zip(h.tolist(), edits.tolist(), strict=True)
     return [Fraction(value) + Fraction(edit) for value, edit in pairs]
 
 
@@ -301,10 +304,6 @@ def with_missing(nbytes: int) -> Arrays:
 # The table --------------------------------------------------------------------------------------
 
 
-# The edit is rounded to float32, and the sum of both to the format of the rows.
-DOSE = {"alpha": ALPHA, "path": "add_then_cast", "report": "none"}
-
-
 def options_of(dtype: str) -> dict[str, Any]:
     """What a call needs to be told about arrays of a format."""
     return {"format": "bfloat16"} if dtype == "bfloat16" else {}
@@ -386,15 +385,19 @@ PROBLEMS = [
         Problem(
             "apply_dose",
             dtype,
-            "rows",
+            layout,
             with_direction(dtype),
-            exact_after_dose,
-            operations=4,
-            options=options_of(dtype) | DOSE,
+            functools.partial(exact_after_dose, dtype),
+            operations=operations,
+            options=options_of(dtype) | {"alpha": ALPHA, "report": report},
             ceiling="copy",
             out="again",
             answer=operator.attrgetter("after"),
         )
-        for dtype in ("float32", "bfloat16")
+        for dtype, layout, report, operations in (
+            ("float32", "rows", "none", 4),
+            ("bfloat16", "rows", "none", 4),
+            ("bfloat16", "reported", "rows", 25),  # nine sums, as many products, two largest
+        )
     ),
 ]

@@ -245,12 +245,7 @@ class _Scaled:
         self.result_kind, self.dtype = self._result_format(source, dtype, format)
         self.result_shape = source.array.shape
         if out is not None:
-            _arguments.check_out(function, out, self.result_shape, self.dtype)
-            _arguments.check_overlap(function, out, source.array)
-            if not out.flags.aligned or not out.dtype.isnative:
-                raise _arguments.fail(
-                    function, "out", "be aligned and of native byte order", "one that is not"
-                )
+            _arguments.check_result(function, out, source.array, self.dtype)
         self.out = out
 
     def _result_format(

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch
+from rmsfast._dosing import STORAGE
+from rmsfast.dose import apply_dose
 from rmsfast.reductions import rms, rmse
 from rmsfast.scaling import rms_norm, unit_rms
 from rmsfast.summaries import compare, describe
@@ -107,6 +109,9 @@ def _warm(kind: str) -> None:
         rms_norm(x, np.ones(1024, dtype), threads=2)
         describe(x, threads=2)
         compare(x, x, threads=2)
+    if kind in STORAGE:
+        for report in ("rows", "none"):
+            apply_dose(x, np.ones(1024), 0.1, report=report, threads=2)
 
 
 def show_config(mode: str = "stdout") -> dict[str, Any] | None:

@@ -5,7 +5,17 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rmsfast import compare, describe, relative_rmse, rms, rms_norm, rmse, unit_rms
+from rmsfast import (
+    apply_dose,
+    compare,
+    describe,
+    measure_dose,
+    relative_rmse,
+    rms,
+    rms_norm,
+    rmse,
+    unit_rms,
+)
 
 SHAPE = (1000, 4000)
 LIMIT = 2 << 20  # bytes; one byte for each value of these arrays is twice as much
@@ -17,6 +27,7 @@ def arrays():
     x = rng.standard_normal(SHAPE)
     first, second = (np.ma.masked_array(x, rng.random(SHAPE) < 0.2) for _ in range(2))
     found = {"x": x, "z": x + 1j, "where": x > -1, "out": x.copy()}
+    found |= {"h": x.astype(np.float32), "x32": x.astype(np.float32), "u": np.ones(SHAPE[1])}
     return found | {"first": first, "second": second}
 
 
@@ -35,6 +46,11 @@ CALLS = {
     "masked_scaling": lambda a: unit_rms(a["first"], where=a["where"], out=a["out"]),
     "describe": lambda a: describe(a["x"], axis=0, where=a["where"]),
     "compare": lambda a: compare(a["first"], a["second"]),
+    "dose": lambda a: apply_dose(a["h"], a["u"], 0.1, out=a["h"]),
+    "dose_elsewhere": lambda a: apply_dose(a["h"].T, a["u"], 0.1, axis=0, out=a["x32"].T),
+    "dose_measured": lambda a: measure_dose(
+        a["h"], a["h"], direction=a["u"], alpha=0.1, measured_at="here", clean_source="here"
+    ),
     "norm": lambda a: rms_norm(a["x"], axis=0, out=a["out"]),
 }
 

@@ -16,6 +16,17 @@ FUNCTIONS = {
     "relative_rmse": lambda x, y, axis: rmsfast.relative_rmse(x, y, axis=axis, reference="x"),
     "unit_rms": lambda x, _y, axis: rmsfast.unit_rms(x, axis=axis),
     "scale_to_rms": lambda x, _y, axis: rmsfast.scale_to_rms(x, 2.0, axis=axis),
+    "apply_dose": lambda x, y, axis: (
+        rmsfast.apply_dose(x, y, 0.1, axis=axis, storage="float32").after
+    ),
+    "measure_dose": lambda x, y, axis: (
+        rmsfast.measure_dose(x, y, axis=axis, measured_at="here", clean_source="here").rms_realised
+    ),
+    "predict_dose": lambda x, y, axis: (
+        rmsfast.predict_dose(x, y, [0.1, 0.2], axis=axis, storage="float32").cosine
+    ),
+    "dose_floor": lambda x, _y, axis: rmsfast.dose_floor(x, axis=axis),
+    "round_to": lambda x, _y, _axis: rmsfast.round_to(x, "float16"),
     "rms_norm": lambda x, _y, axis: rmsfast.rms_norm(x, axis=axis),
     "RunningRMS": lambda x, _y, axis: rmsfast.RunningRMS(axis and 0).update(x).value(),
     "RunningRMSE": lambda x, y, axis: rmsfast.RunningRMSE(axis and 0).update(x, y).value(),

@@ -7,6 +7,7 @@ can leave the range of the format; only the result is rounded to a storage forma
 """
 
 from rmsfast.reference.reductions import relative_rmse, rms, rmse
+from rmsfast.reference.rounding import round_to
 from rmsfast.reference.scaling import rms_norm, scale_to_rms, unit_rms
 from rmsfast.reference.summaries import Comparison, Description, compare, describe
 
@@ -19,6 +20,7 @@ __all__ = [
     "rms",
     "rms_norm",
     "rmse",
+    "round_to",
     "scale_to_rms",
     "unit_rms",
 ]

@@ -17,12 +17,90 @@ STATISTICS = ("count", "min", "p1", "p50", "p99", "max", "pooled")
 Table = TypeVar("Table", bound="RowTable")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RowTable:
-    """One value a row in every public field."""
+class FieldTable:
+    """Fields with one value a row, as a dict, as records, as statistics."""
 
     # By what rows are ordered: the greater, the more they deserve a look.
     _concern: ClassVar[dict[str, Any]] = {}
+    _by: ClassVar[str] = ""
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of the fields, in order."""
+        named = (f.name for f in fields(cls))  # type: ignore[arg-type]  # of a dataclass
+        return tuple(name for name in named if name != "header" and not name.startswith("_"))
+
+    def _pooled(self) -> dict[str, Any]:
+        """The value of each field for all coordinates together."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Fields by name: arrays, or scalars of one row."""
+        return {name: getattr(self, name) for name in self.names()}
+
+    def to_records(self) -> Array:
+        """A structured array of the shape of the fields."""
+        values = {name: np.asarray(getattr(self, name)) for name in self.names()}
+        first, *_ = values.values()
+        records = np.empty(first.shape, [(name, v.dtype) for name, v in values.items()])
+        for name, value in values.items():
+            records[name] = value
+        return records
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """Statistics of each field over the rows, and its pooled value.
+
+        Returns
+        -------
+        dict of dict
+            For each field: "count", the rows where it is not NaN; their "min", "p1", "p50", "p99",
+            "max" (percentiles interpolate); and "pooled", the value of all coordinates together,
+            made from sums: never the mean of roots.
+        """
+        pooled = self._pooled()
+        found = {}
+        for name in self.names():
+            known = np.ravel(getattr(self, name))
+            known = np.sort(known[known == known])
+            marks = [_quantile(known, q) for q in (0.0, 0.01, 0.5, 0.99, 1.0)]
+            found[name] = dict(zip(STATISTICS, (known.size, *marks, pooled[name]), strict=True))
+        return found
+
+    def worst(self, n: int = 10, by: str | None = None) -> Array:
+        """The `n` rows that most deserve a look, as records with their "row" in front.
+
+        Parameters
+        ----------
+        n : int, default 10
+        by : name of a field, by default the first error or root mean square
+            Rows where it is NaN come first, then the largest: in size for signed fields, the
+            smallest where small is bad (`sqnr_db`, `cosine`, `n_equal`), the furthest from 1 for
+            `fitted_scale`; of equals the first.
+
+        Returns
+        -------
+        structured ndarray
+            "row": index of the row, of several axes if the fields have several.
+        """
+        names = self.names()
+        by = self._by or names[1] if by is None else by
+        if by not in names:
+            raise ValueError(f"worst: by must be one of {', '.join(names)}, got {by!r}")
+        records = np.atleast_1d(self.to_records())
+        concern = self._concern.get(by, np.asarray)(records[by].ravel().astype(np.float64))
+        order = np.lexsort((-concern, concern == concern))[: max(0, n)]
+        place = np.stack(np.unravel_index(order, records.shape), axis=-1)
+        shape = () if records.ndim == 1 else (records.ndim,)
+        result = np.empty(len(order), [("row", np.intp, shape), *records.dtype.descr])
+        result["row"] = place.reshape(len(order), *shape)
+        for name in names:
+            result[name] = records[name].ravel()[order]
+        return result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowTable(FieldTable):
+    """One value a row in every public field."""
 
     _roots: Array  # root mean squares as float64, before they are rounded to their dtype
     _length: int  # coordinates of a row, kept or not
@@ -61,77 +139,12 @@ class RowTable:
         axis = axis + first if axis >= 0 else axis
         return cls(_roots=np.concatenate(roots, axis), _length=lengths[0], **values)
 
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Names of the fields, in order."""
-        return tuple(f.name for f in fields(cls) if not f.name.startswith("_"))
-
     def pooled(self) -> Self:
         """The same quantities of one vector, all rows one after the other in C order."""
         raise NotImplementedError
 
-    def to_dict(self) -> dict[str, Any]:
-        """Fields by name: arrays, or scalars of one row."""
-        return {name: getattr(self, name) for name in self.names()}
-
-    def to_records(self) -> Array:
-        """A structured array of the shape of the fields."""
-        values = {name: np.asarray(value) for name, value in self.to_dict().items()}
-        first, *_ = values.values()
-        records = np.empty(first.shape, [(name, v.dtype) for name, v in values.items()])
-        for name, value in values.items():
-            records[name] = value
-        return records
-
-    def summary(self) -> dict[str, dict[str, Any]]:
-        """Statistics of each field over the rows, and its pooled value.
-
-        Returns
-        -------
-        dict of dict
-            For each field: "count", the rows where it is not NaN; their "min", "p1", "p50", "p99",
-            "max" (percentiles interpolate); and "pooled", the value of all coordinates together,
-            made from sums: never the mean of roots.
-        """
-        pooled = self.pooled().to_dict()
-        found = {}
-        for name, value in self.to_dict().items():
-            known = np.ravel(value)
-            known = np.sort(known[known == known])
-            marks = [_quantile(known, q) for q in (0.0, 0.01, 0.5, 0.99, 1.0)]
-            found[name] = dict(zip(STATISTICS, (known.size, *marks, pooled[name]), strict=True))
-        return found
-
-    def worst(self, n: int = 10, by: str | None = None) -> Array:
-        """The `n` rows that most deserve a look, as records with their "row" in front.
-
-        Parameters
-        ----------
-        n : int, default 10
-        by : name of a field, by default the first root mean square
-            Rows where it is NaN come first, then the largest: in size for signed fields, the
-            smallest where small is bad (`sqnr_db`, `cosine`, `n_equal`), the furthest from 1 for
-            `fitted_scale`; of equals the first.
-
-        Returns
-        -------
-        structured ndarray
-            "row": index of the row, of several axes if the fields have several.
-        """
-        names = self.names()
-        by = names[1] if by is None else by
-        if by not in names:
-            raise ValueError(f"worst: by must be one of {', '.join(names)}, got {by!r}")
-        records = np.atleast_1d(self.to_records())
-        concern = self._concern.get(by, np.asarray)(records[by].ravel().astype(np.float64))
-        order = np.lexsort((-concern, concern == concern))[: max(0, n)]
-        place = np.stack(np.unravel_index(order, records.shape), axis=-1)
-        shape = () if records.ndim == 1 else (records.ndim,)
-        result = np.empty(len(order), [("row", np.intp, shape), *records.dtype.descr])
-        result["row"] = place.reshape(len(order), *shape)
-        for name in names:
-            result[name] = records[name].ravel()[order]
-        return result
+    def _pooled(self) -> dict[str, Any]:
+        return self.pooled().to_dict()
 
     def _table(self) -> tuple[str, list[tuple[str, ...]]]:
         """What is shown, and its lines: the rows, or if they are many their statistics."""

@@ -1,0 +1,309 @@
+"""The compiled loops over edited rows and over rounded arrays.
+
+`g` is that of _kernels, for (h, u, after, where, result) and more masks; among the arrays the
+result is left out.
+"""
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+from rmsfast._dose_lines import QUICK_LEAST, QUICK_MOST, quick_run
+from rmsfast._doses import SUMS, clear, dose_run, lane_of, new_state
+from rmsfast._kernels import fold, gather, hot, inner, parallel, serial, sum_block
+from rmsfast._layout import APART
+from rmsfast._memory import (
+    address,
+    addresses,
+    advance,
+    fetch,
+    moved,
+    offsets,
+    rare,
+    scratch_space,
+    strides_of,
+)
+from rmsfast._partial import BLOCK
+from rmsfast._partial import EMPTY as NOTHING
+from rmsfast._roundings import deliver, round_run, tally
+from rmsfast._scalings import RESULT, result_place
+from rmsfast._stores import fence, scatter
+from rmsfast._vectors import SCRATCH, WIDTH
+
+AFTER = 4  # place of the result of an edit
+INPUTS = ~(1 << AFTER)  # bits of what is awkward, but for the result
+PLAIN = (None, None, None)  # sums of float64
+CLEAN, COUNT = SUMS.index("clean"), SUMS.index("count")
+PEAK, WORST = SUMS.index("peak"), SUMS.index("worst")
+
+
+# Counting references of arrays is atomic, and would take half the time of short rows.
+bare = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
+
+
+@hot
+def after_place(result, g, begin, end, index):
+    """Byte offset in the result of a position counted in C order over axes of g."""
+    return offsets((None, None, None, None, result), g, begin, end, index)[AFTER]
+
+
+@inner
+def scatter_run(source, result, g, outer, base, first, count, itemsize):
+    """Copy a run to coordinates of a row of the result that do not lie side by side."""
+    rare()
+    last = g.shape[1] - 1
+    done = 0
+    while done < count:
+        n = count - done
+        if last >= outer:
+            n = min(n, g[0, last] - (first + done) % g[0, last])
+        place = base + after_place(result, g, outer, last + 1, first + done)
+        stride = g[AFTER + 1, last] if last >= outer else 0
+        scatter(advance(source, done * itemsize), result, place, stride, n)
+        done += n
+
+
+@hot
+def edit_row(
+    state, arrays, single, result, report, g, outer, awkward, bases, base, row, length, factor,
+    edited, quick, way, writes, streaming,
+):  # fmt: skip
+    """Edit a row piece by piece, add its sums to the state, write what comes of it if asked."""
+    memory = scratch_space(0)
+    target = advance(memory, AFTER * 8 * SCRATCH)
+    itemsize = result.itemsize
+    for first in range(0, length, SCRATCH):
+        n = min(SCRATCH, length - first)
+        if awkward & INPUTS == 0:
+            pointers = addresses(arrays, bases, first)
+        else:
+            pointers = gather(arrays, g, outer, awkward | APART, bases, first, n, memory)
+        if quick and single is not None:
+            quick_run(
+                state, arrays[0], arrays[1], single, report, pointers, target, factor,
+                way[4] != 0, first, n,
+            )  # fmt: skip
+        else:
+            dose_run(
+                state, arrays, result, report, pointers, target, factor, edited, way,
+                row * length, first, n,
+            )  # fmt: skip
+        if writes and (awkward >> AFTER) & 1:
+            scatter_run(target, result, g, outer, base, first, n, itemsize)
+        elif writes:
+            deliver(target, result, base + first * itemsize, n * itemsize, streaming)
+
+
+@hot
+def total(state, k):
+    """Sum k over the lanes of a state."""
+    low = (lane_of(state, k, 0) + lane_of(state, k, 1)) + (
+        lane_of(state, k, 2) + lane_of(state, k, 3)
+    )
+    high = (lane_of(state, k, 4) + lane_of(state, k, 5)) + (
+        lane_of(state, k, 6) + lane_of(state, k, 7)
+    )
+    return low + high
+
+
+@hot
+def furthest(state, k):
+    """The largest of sum k of a state and its place, the first of equals."""
+    size, place = lane_of(state, k, 0), lane_of(state, k + 1, 0)
+    for lane in range(1, WIDTH):
+        other, there = lane_of(state, k, lane), lane_of(state, k + 1, lane)
+        if other > size or (other == size and there < place):
+            size, place = other, there
+    return size, place
+
+
+@hot
+def mean_square(arrays, g, outer, awkward, bases, length):
+    """Sum of squares and count of the kept coordinates of a row."""
+    p = NOTHING
+    only = (arrays[0], None, None, arrays[3], None, *arrays[5:])
+    for start in range(0, length, BLOCK):
+        n = min(length - start, BLOCK)
+        q = sum_block(only, PLAIN, None, g, outer, awkward & INPUTS, bases, start, n)
+        p = fold(p, q[:8]) if start else q[:8]
+    return p[0], p[3]
+
+
+@bare
+def dose_rows(
+    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, quick,
+    way, sums, writes, streaming, begin, end,
+):  # fmt: skip
+    """result[row] = the edited row, sums[:, row, k] = the sums of it with alphas[row, k].
+
+    cast: True where the clean state is h rounded, None where it is h. scales: of each row, none
+    for the RMS of the clean state. units: what the direction is divided by. Of alphas, scales and
+    units, one serves all rows or each has its own. quick: whether _dose_lines.quick_run serves.
+    """
+    state = new_state(0)
+    for row in range(begin, end):
+        bases = offsets(arrays, g, 0, outer, row)
+        base = after_place(result, g, 0, outer, row)
+        if cast is None:
+            square, count = mean_square(arrays, g, outer, awkward, bases, length)
+        else:
+            clear(state)
+            edit_row(
+                state, arrays, single, result, True, g, outer, awkward, bases, base, row, length,
+                0.0, False, False, way, False, False,
+            )  # fmt: skip
+            square, count = total(state, CLEAN), total(state, COUNT)
+        own = math.sqrt(square / count)
+        scale = scales[row % len(scales)] if len(scales) else own
+        for k in range(alphas.shape[1]):
+            alpha = alphas[row % len(alphas), k]
+            edited = alpha != 0.0 and scale != 0.0
+            factor = alpha * scale / units[row % len(units)] if edited else 0.0
+            usual = (
+                quick and edited and QUICK_LEAST <= own <= QUICK_MOST
+                and QUICK_LEAST <= abs(factor) <= QUICK_MOST
+            )  # fmt: skip
+            clear(state)
+            edit_row(
+                state, arrays, single, result, report, g, outer, awkward, bases, base, row, length,
+                factor, edited, usual, way, writes, streaming,
+            )  # fmt: skip
+            if sums is not None:
+                for i in range(len(SUMS)):
+                    sums[i, row, k] = total(state, i)
+                for i in (PEAK, WORST):
+                    sums[i, row, k], sums[i + 1, row, k] = furthest(state, i)
+                sums[CLEAN, row, k], sums[COUNT, row, k] = square, count
+    if streaming:
+        fence()
+
+
+@parallel
+def dose_rows_parallel(
+    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, quick,
+    way, sums, writes, streaming, begin, end, share,
+):  # fmt: skip
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        dose_rows(
+            arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units,
+            quick, way, sums, writes, streaming, a, min(a + share, end),
+        )  # fmt: skip
+
+
+@bare
+def round_elements(arrays, result, g, apart, step, way, overflows, writes, streaming, begin, end):
+    """result = arrays[0] rounded, run after run along the last axis of g, `step` at a time.
+
+    overflows[unit]: how many elements of a unit overflow.
+    """
+    memory = scratch_space(0)
+    target = advance(memory, RESULT * 8 * SCRATCH)
+    last = g.shape[1] - 1
+    length = g[0, last]
+    steps = (length + step - 1) // step
+    strides = strides_of(arrays, g, last, 1)
+    for unit in range(begin, end):
+        row = unit // steps
+        start = (unit - row * steps) * step
+        found = 0
+        for first in range(start, min(start + step, length), SCRATCH):
+            n = min(SCRATCH, length - first)
+            places = moved(offsets(arrays, g, 0, last, row), strides_of(arrays, g, last, first))
+            pointers = fetch(arrays, places, strides, apart, n, memory, 0)
+            found += round_run(arrays[0], result, pointers[0], target, way, row * length + first, n)
+            place = result_place(result, g, 0, last, row) + first * g[RESULT + 1, last]
+            if writes and (apart >> RESULT) & 1:
+                scatter(target, result, place, g[RESULT + 1, last], n)
+            elif writes:
+                deliver(target, result, place, n * result.itemsize, streaming)
+        overflows[unit] = found
+    if streaming:
+        fence()
+
+
+@parallel
+def round_elements_parallel(
+    arrays, result, g, apart, step, way, overflows, writes, streaming, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        round_elements(arrays, result, g, apart, step, way, overflows, writes, streaming, a, b)
+
+
+@inner
+def lost_square(t):
+    """Mean square of what rounding to integers does to normal numbers of deviation t."""
+    if t > 1.0:
+        return 1.0 / 12.0  # to 3e-9
+    if t < 0.06:
+        return t * t  # none reaches one half
+    total, k, sign = 1.0 / 12.0, 1, -1.0
+    while k * t < 1.2:
+        total += sign / (math.pi * k) ** 2 * math.exp(-2.0 * (math.pi * k * t) ** 2)
+        k, sign = k + 1, -sign
+    return total
+
+
+@inner
+def floor_of(counts, least, fraction, size, allowed):
+    """The dose at which the mean square of what is lost is `allowed` of that of the edit."""
+    number = counts.sum()
+    if not 0.0 < size < np.inf:
+        return np.nan
+    if allowed <= 0.0:
+        return np.inf
+    square = 0.0
+    for e in range(len(counts)):
+        square += counts[e] * math.ldexp(1.0, 2 * (e + least - fraction))
+    high = math.sqrt(square / number / 12.0 / allowed) / size
+    low = 0.0
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        lost = 0.0
+        for e in range(len(counts)):
+            if counts[e] > 0:
+                t = middle * size / math.ldexp(1.0, e + least - fraction)
+                lost += counts[e] / number * lost_square(t) / (t * t)
+        if lost > allowed:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@serial
+def dose_floors(
+    arrays, result, g, outer, awkward, length, least, fraction, allowed, floors, begin, end
+):
+    """floors[row] = the smallest dose; result: of the storage format."""
+    memory = scratch_space(0)
+    target = advance(memory, RESULT * 8 * SCRATCH)
+    counts = np.empty(256, np.int64)
+    for row in range(begin, end):
+        bases = offsets(arrays, g, 0, outer, row)
+        counts[:] = 0
+        square = 0.0
+        for first in range(0, length, SCRATCH):
+            n = min(SCRATCH, length - first)
+            if awkward == 0:
+                pointers = addresses(arrays, bases, first)
+            else:
+                pointers = gather(arrays, g, outer, awkward | APART, bases, first, n, memory)
+            round_run(arrays[0], result, pointers[0], target, (0, 0, 0), 0, n)
+            square += tally(result, target, n, least, address(counts, 0))
+        floors[row] = floor_of(counts, least, fraction, math.sqrt(square / length), allowed)
+
+
+@parallel
+def dose_floors_parallel(
+    arrays, result, g, outer, awkward, length, least, fraction, allowed, floors, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        dose_floors(
+            arrays, result, g, outer, awkward, length, least, fraction, allowed, floors, a, b
+        )
