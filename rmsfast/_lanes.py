@@ -189,14 +189,15 @@ def cleared(typingctx, states, arrays, how, row):
     signature = types.voidptr(types.voidptr, arrays, how, types.intp)
 
     def codegen(context, builder, signature, args):
-        components = Sum(*signature.args[1:3]).components
+        total = Sum(*signature.args[1:3])
+        components, nothing = total.components, 0.0 if total.whole else -0.0
         size = len(components) * LANES
         state = builder.gep(args[0], [builder.mul(args[3], I64(8 * size))])
         vectors = builder.bitcast(state, ir.VectorType(F64, WIDTH).as_pointer())
         for k in range(size // WIDTH):
             # Sums start from -0.0: LLVM clears 0.0 in halves of a vector, and a vector loaded from
             # two stores waits until both, and the streaming stores before them, are in memory.
-            start = list(components.values())[k * WIDTH // LANES] or -0.0
+            start = list(components.values())[k * WIDTH // LANES] or nothing
             value = ir.Constant(ir.VectorType(F64, WIDTH), [start] * WIDTH)
             builder.store(value, builder.gep(vectors, [I64(k)])).align = 8
         return state

@@ -27,6 +27,7 @@ class Prepare(NamedTuple):
 class Reduction(NamedTuple):
     """The root of the mean square along one axis, or all."""
 
+    view: np.dtype | None  # of arrays, as the kernels see them
     prepare: tuple[Prepare | None, ...]  # what is done to each array first
     walk: tuple[Any, ...]
     rows: int
@@ -54,6 +55,8 @@ def rmse(x: np.ndarray, y: np.ndarray, axis: Any) -> Any:
 
 
 def answer(found: Reduction, x: np.ndarray, y: np.ndarray | None) -> Any:
+    if found.view is not None:
+        x, y = x.view(found.view), None if y is None else y.view(found.view)
     result = np.empty(found.rows, found.dtype)
     kernel = _launch.kernel_module("_kernels").row_roots
     args = ((x, y, None, None, None), *found.walk, result, None, 0, found.rows)
@@ -79,11 +82,15 @@ def reduction(axis: int | None, *sides: Side) -> Reduction | None:
     except ValueError:  # an AxisError is one; refused by name on the long way
         return None
     found = tuple(str(_formats.kind_of(dtype, None)) for dtype, _, _ in sides)
-    kind, *others = _formats.common(found)
-    if {kind, *others} != {kind}:
+    copied = sum(map(nbytes, sides)) <= _formats.SMALL_BYTES  # where that is cheaper
+    kind, *others = _formats.common(found) if copied else found
+    work = len(sides) * math.prod(shape) * np.dtype(_formats.kernel_dtype(kind)).itemsize
+    if {kind, *others} != {kind} or work > _launch.PARALLEL_BYTES:
         return None
-    native = np.dtype(kind)
+    native = _formats.kernel_dtype(kind)
     as_is = [k == kind and dtype.isnative for k, (dtype, _, _) in zip(found, sides, strict=True)]
+    if not copied and not all(as_is):
+        return None
     prepare = [None if fits else Prepare(native, None) for fits in as_is]
     steps = [
         own if fits else in_c_order(given, native)
@@ -92,7 +99,7 @@ def reduction(axis: int | None, *sides: Side) -> Reduction | None:
     plan = plan_of(shape, axes, shapes, steps, kind)
     walked = [k for k in plan.order if shape[k] > 1]
     if plan.awkward or walked != sorted(walked):
-        if any(own != shape for own in shapes):
+        if not copied or any(own != shape for own in shapes):
             return None
         # Rows that do not lie side by side are copied so that they do.
         order = (*(k for k in range(len(shape)) if k not in axes), *axes)
@@ -107,15 +114,25 @@ def reduction(axis: int | None, *sides: Side) -> Reduction | None:
     walk = (how, wide, plan.g, plan.outer, 0, plan.length)
     rows_shape = tuple(n for k, n in enumerate(shape) if k not in axes)
     return Reduction(
-        tuple(prepare), walk, plan.rows, rows_shape, result, f"{len(sides)} {kind} {result}"
+        native if kind in _formats.CODES else None,
+        tuple(prepare),
+        walk,
+        plan.rows,
+        rows_shape,
+        result,
+        f"{len(sides)} {kind} {result}",
     )
 
 
 def small(sides: tuple[Side, ...]) -> bool:
-    """Whether arrays are small, not empty, and of a known format."""
-    sizes = [math.prod(shape) * dtype.itemsize for dtype, shape, _ in sides]
+    """Whether arrays are of a known format, not empty, and too small for several threads."""
+    sizes = [nbytes(side) for side in sides]
     known = all(_formats.kind_of(dtype, None) for dtype, _, _ in sides)
-    return known and min(sizes) > 0 and sum(sizes) <= _formats.SMALL_BYTES
+    return known and min(sizes) > 0 and sum(sizes) < _launch.PARALLEL_BYTES
+
+
+def nbytes(side: Side) -> int:
+    return math.prod(side[1]) * side[0].itemsize
 
 
 def in_c_order(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
@@ -131,7 +148,7 @@ def plan_of(
 ) -> _layout.Plan:
     """Plan of one or two arrays of one native format, broadcast to a shape."""
     is_complex = kind.startswith("complex")
-    size = np.dtype(kind).itemsize >> is_complex
+    size = _formats.kernel_dtype(kind).itemsize >> is_complex
     steps: list[tuple[int, ...] | None] = [
         (0,) * (len(shape) - len(own))
         + tuple(0 if n == 1 else s for n, s in zip(own, given, strict=True))
@@ -208,7 +225,7 @@ def normalized(
 def scaling(side: Side, axis: int, gains: bool) -> Scaling | None:
     dtype, shape, strides = side
     kind = _formats.kind_of(dtype, None)
-    if not shape or not dtype.isnative or not small((side,)) or _launch.kernels() is None:
+    if not shape or not dtype.isnative or not small((side, side)) or _launch.kernels() is None:
         return None
     if kind not in _formats.NARROW | {"float64"} or kind == "complex64":
         return None
