@@ -333,6 +333,15 @@ def seed(function: str, given: Any, needed: bool) -> int | None:
     return found
 
 
+def first_row(function: str, given: Any) -> int:
+    """The number of the first row of a block."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{function}: first_row must be an int, got {given!r}")
+    if not 0 <= (found := index(given)) < 2**63:
+        raise fail(function, "first_row", "be in [0, 2**63)", found)
+    return found
+
+
 def gain(
     function: str, given: Any, shape: tuple[int, ...], axes: tuple[int, ...], format: str | None
 ) -> tuple[np.ndarray, str] | None:

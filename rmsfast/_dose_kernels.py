@@ -87,7 +87,7 @@ def edit_row(
         else:
             dose_run(
                 state, arrays, result, report, pointers, target, factor, edited, way,
-                row * length, first, n,
+                (way[5] + row) * length, first, n,
             )  # fmt: skip
         if writes and (awkward >> AFTER) & 1:
             scatter_run(target, result, g, outer, base, first, n, itemsize)

@@ -197,13 +197,13 @@ def dose_run(
 ):  # fmt: skip
     """target[0:count] = a of a run of a row; with a report, its sums are added to the state.
 
-    edited: whether the row is edited at all; way: mode, saturate, seed, add_first, edit_format;
-    place: number of the first element of the row in the caller's array; first: of the run, in
-    the row.
+    edited: whether the row is edited at all; way: mode, saturate, seed, add_first, edit_format,
+    first_row; place: number of the first element of the row in the caller's array; first: of the
+    run, in the row.
     """
     signature = types.void(
         types.voidptr, arrays, result, report, pointers, types.voidptr, types.float64,
-        types.boolean, types.UniTuple(types.int64, 5), types.intp, types.intp, types.intp,
+        types.boolean, types.UniTuple(types.int64, 6), types.intp, types.intp, types.intp,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
@@ -212,7 +212,7 @@ def dose_run(
         reported = not absent(signature.args[3])
         pointers, target = cgutils.unpack_tuple(b, args[4]), args[5]
         factor, edited = em.splat(args[6]), em.splat(args[7])
-        mode, saturate, seed, add_first, edit_format = cgutils.unpack_tuple(b, args[8])
+        mode, saturate, seed, add_first, edit_format, _ = cgutils.unpack_tuple(b, args[8])
         place, first, count = args[9:]
         way = Way(em, mode, saturate, seed, b.add(place, first))
         add_first = em.splat(b.icmp_signed("!=", add_first, I64(0)))

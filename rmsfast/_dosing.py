@@ -209,7 +209,7 @@ class Dosing:
 
     def _single(self, storage: str, way: tuple[int, ...]) -> Array | None:
         """The direction as _dose_lines.quick_run takes it; empty where that cannot serve."""
-        mode, _, _, add_first, edit_format = way
+        mode, _, _, add_first, edit_format, _ = way
         usual = (mode, add_first) == (0, 0) and edit_format < 2 and len(self.arrays) == 1
         if storage != "bfloat16" or self.masks or self.lines is None or not usual:
             return self._unused(storage)
@@ -306,7 +306,7 @@ class Edit:
     def __init__(
         self, dosing: Dosing, direction: Any, direction_scale: str, scale: Any,
         scale_name: str | None, storage: str | None, edit_format: str, path: str, rounding: str,
-        seed: int | None, overflow: str, zero: str,
+        seed: int | None, overflow: str, zero: str, first_row: int = 0,
     ) -> None:  # fmt: skip
         function, own = dosing.function, dosing.sources[0].kind
         self.dosing = dosing
@@ -318,7 +318,8 @@ class Edit:
         _arguments.check_choice(function, "path", path, PATHS)
         _arguments.check_choice(function, "zero", zero, ("raise", "keep"))
         rounded = Way(function, rounding, seed, overflow)
-        self.way = (*rounded.codes, PATHS.index(path), EDIT_FORMATS.index(edit_format))
+        made = PATHS.index(path), EDIT_FORMATS.index(edit_format)
+        self.way = (*rounded.codes, *made, _arguments.first_row(function, first_row))
         dosing.scale_by(scale, scale_name)
         dosing.along(direction, direction_scale)
         self.refuses_overflow = overflow == "raise"

@@ -34,6 +34,7 @@ def apply_dose(
     path: str = "cast_then_add",
     rounding: str = "nearest_even",
     seed: int | None = None,
+    first_row: int = 0,
     overflow: str = "ieee",
     zero: str = "raise",
     rows: Any = None,
@@ -69,6 +70,9 @@ def apply_dose(
         How clean state, edit and sum are rounded to `storage`.
     seed : int
         Of stochastic rounding, which depends on it and on row and coordinate alone.
+    first_row : int, default 0
+        Number of the first row of `h` in C order, where `h` is a block of a larger array: the
+        rows of a block then get the bits that they get in the whole.
     overflow : {"ieee", "saturate", "raise"}
         See `round_to`. With "raise" a dry pass comes first.
     zero : {"raise", "keep"}
@@ -114,7 +118,7 @@ def apply_dose(
     dosing = Dosing(function, ("h",), (h,), axis, rows, where, format, threads)
     edit = Edit(
         dosing, direction, direction_scale, scale, scale_name, storage, edit_format, path, rounding,
-        seed, overflow, zero,
+        seed, overflow, zero, first_row,
     )  # fmt: skip
     alphas = _arguments.finite_numbers(function, "alpha", alpha, dosing.rows_shape)
     alphas = dosing.masked(alphas)[:, np.newaxis]
@@ -284,7 +288,7 @@ def measure_dose(
     storage = dosing.sources[1].kind
     each = alphas if requested is None else dosing.masked(np.ones(dosing.rows_shape))
     sums = dosing.run(
-        storage, each[:, np.newaxis], (*way.codes, 0, 0), as_asked=requested is not None
+        storage, each[:, np.newaxis], (*way.codes, 0, 0, 0), as_asked=requested is not None
     )
     if requested is not None:
         alphas = dosing.doses_of(sums[..., 0])

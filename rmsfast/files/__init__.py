@@ -8,6 +8,7 @@ against the file before any data is touched. (A mapped file that another program
 the very moment of reading ends the process, as with any memory map.)
 """
 
+from rmsfast.files._dosed import apply_dose
 from rmsfast.files._open import open_tensors
 from rmsfast.files._pairs import Difference, compare
 from rmsfast.files._scaled import normalize
@@ -19,6 +20,7 @@ __all__ = [
     "Difference",
     "Summary",
     "Tensor",
+    "apply_dose",
     "compare",
     "describe",
     "normalize",

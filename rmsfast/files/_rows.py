@@ -57,7 +57,10 @@ def teller(progress: Progress | None, tensors: list[Tensor]) -> Callable[[int], 
 
 
 def reason(error: Exception) -> str:
-    return brief(str(error).removeprefix("rms: ").removeprefix("scale_to_rms: "))
+    text = str(error)
+    for function in ("rms", "scale_to_rms", "apply_dose"):
+        text = text.removeprefix(f"{function}: ")
+    return brief(text)
 
 
 def checked_axis(tensor: Tensor, axis: int) -> int | None:

@@ -1,0 +1,114 @@
+"""Whole files of edited rows: the bits of the call in memory, complete or as they were."""
+
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+from test_files import only
+from test_files_formats import values_of
+from test_files_writing import numbers, write
+
+import rmsfast
+from rmsfast.files import Tensor, _tensors, apply_dose, open_tensors, writing
+
+pytest.importorskip("h5py")
+
+U = np.linspace(-1.0, 2.0, 24)
+
+
+@pytest.fixture(autouse=True)
+def small_boxes(monkeypatch):
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 400)
+
+
+def check(path, out, x, direction, alpha, **options):
+    """Compare a file of edited rows and its report with those of the array."""
+    report = apply_dose(path, out, direction, alpha, **options)
+    after, expected = rmsfast.apply_dose(x, direction, alpha, **options)
+    found = numbers(only(open_tensors(out)))
+    assert (found.dtype, found.tobytes()) == (after.dtype, after.tobytes())
+    assert report.header == expected.header
+    for name in report.names():
+        np.testing.assert_array_equal(getattr(report, name), getattr(expected, name), name)
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "stochastic"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("x.npy", "float32"), ("x.safetensors", ml_dtypes.bfloat16)]
+)
+def test_file_dose_has_the_bits_and_report_of_the_array(tmp_path, name, dtype, rounding):
+    x = values_of((50, 24), dtype)
+    path = write(tmp_path / name, x)
+    seed = 7 if rounding == "stochastic" else None
+    check(path, tmp_path / f"out{path.suffix}", x, U, 0.03, rounding=rounding, seed=seed)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_file_dose_along_any_axis_numbers_rows_as_the_array(tmp_path, axis, order):
+    x = values_of((6, 8, 10), "float32")
+    np.save(tmp_path / "x.npy", np.asarray(x, order=order))
+    rows = tuple(n for k, n in enumerate(x.shape) if k != axis)
+    alpha = np.linspace(-0.1, 0.1, np.prod(rows)).reshape(rows)
+    direction = U[: x.shape[axis]]
+    options = {"storage": "bfloat16", "rounding": "stochastic", "seed": 3, "axis": axis}
+    options |= {"scale": 2.0 + alpha, "scale_name": "by hand"}
+    check(tmp_path / "x.npy", tmp_path / "y.safetensors", x, direction, alpha, **options)
+
+
+def test_file_dose_of_several_tensors_joins_their_rows(tmp_path):
+    a, b = values_of((5, 24), "float32"), values_of((2, 3, 24), "float16")
+    whole = {"a": a, "b": b}
+    tensors = [Tensor(name, x.shape, x.dtype.name) for name, x in whole.items()]
+    with writing(tmp_path / "x.h5", tensors) as put:
+        for name, x in whole.items():
+            put(name, tuple(slice(0, n) for n in x.shape), x)
+    report = apply_dose(tmp_path / "x.h5", tmp_path / "y.safetensors", U, 0.1)
+    found = {tensor.name: tensor.read() for tensor in open_tensors(tmp_path / "y.safetensors")}
+    parts = [rmsfast.apply_dose(x, U, 0.1) for x in (a, b)]
+    for x, part in zip("ab", parts, strict=True):
+        np.testing.assert_array_equal(found[x], part.after)
+    joined = np.concatenate([part.report.rms_realised.ravel() for part in parts])
+    np.testing.assert_array_equal(report.rms_realised, joined)
+    assert (report.header["rows"], report.header["formats"]["storage"]) == (11, "float32, float16")
+
+
+def test_file_dose_of_a_block_takes_the_number_of_its_first_row():
+    x = values_of((9, 24), "float32")
+    options = {"storage": "bfloat16", "rounding": "stochastic", "seed": 3}
+    whole = rmsfast.apply_dose(x, U, 0.1, **options).after
+    block = rmsfast.apply_dose(x[4:], U, 0.1, first_row=4, **options).after
+    assert block.tobytes() == whole[4:].tobytes()
+
+
+@pytest.mark.parametrize(("bad", "kind"), [(-1, ValueError), (2.0, TypeError), (True, TypeError)])
+def test_apply_dose_first_row_that_is_no_number_of_a_row_is_refused(bad, kind):
+    with pytest.raises(kind, match=r"^apply_dose: first_row must be "):
+        rmsfast.apply_dose(np.ones((1, 24), "f4"), U, 0.1, first_row=bad)
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "message"),
+    [
+        (0.0, {}, r"rows from \d+ on: .*must be nonzero"),
+        (60000.0, {"overflow": "raise", "storage": "float16"}, r"rows from \d+ on: "),
+        (1.0, {"path": "sideways"}, "path must be "),
+        (1.0, {"storage": "int8"}, "storage must be "),
+    ],
+    ids=["zero", "overflow", "path", "storage"],
+)
+def test_file_dose_refused_leaves_the_old_file_and_nothing_else(tmp_path, fault, options, message):
+    x = values_of((50, 24), "float32")
+    x[40] = fault
+    path, out = write(tmp_path / "x.npy", x), write(tmp_path / "y.npy", np.ones((1, 2)))
+    with pytest.raises(ValueError, match=rf"x\.npy: tensor 'x': {message}"):
+        apply_dose(path, out, U, 0.1, **options)
+    assert np.load(out).tolist() == [[1, 1]]
+    assert sorted(os.listdir(tmp_path)) == ["x.npy", "y.npy"]
+
+
+def test_file_dose_tells_its_progress_to_the_total(tmp_path):
+    path, told = write(tmp_path / "x.npy", values_of((10, 24), "float32")), []
+    apply_dose(path, path, U, 0.1, progress=lambda *each: told.append(each))
+    assert told == [(384, 960), (768, 960), (960, 960)]
