@@ -11,7 +11,8 @@ from numba import njit, prange
 
 from rmsfast._dose_lines import QUICK_LEAST, QUICK_MOST, quick_run
 from rmsfast._doses import SUMS, clear, dose_run, lane_of, new_state
-from rmsfast._kernels import fold, gather, hot, inner, parallel, serial, sum_block
+from rmsfast._kernels import fold, gather, hot, inner, parallel, serial, sum_block, sum_rows
+from rmsfast._lanes import columns_tuple, field_space, lane_states
 from rmsfast._layout import APART
 from rmsfast._memory import (
     address,
@@ -26,8 +27,8 @@ from rmsfast._memory import (
 )
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
-from rmsfast._roundings import deliver, round_run, tally
-from rmsfast._scalings import RESULT, result_place
+from rmsfast._roundings import begins_line, deliver, round_run, tally
+from rmsfast._scalings import RESULT, TOGETHER, result_place
 from rmsfast._stores import fence, scatter
 from rmsfast._vectors import SCRATCH, WIDTH
 
@@ -67,7 +68,7 @@ def scatter_run(source, result, g, outer, base, first, count, itemsize):
 @hot
 def edit_row(
     state, arrays, single, result, report, g, outer, awkward, bases, base, row, length, factor,
-    edited, quick, way, writes, streaming,
+    edited, quick, way, ahead, writes, streaming,
 ):  # fmt: skip
     """Edit a row piece by piece, add its sums to the state, write what comes of it if asked."""
     memory = scratch_space(0)
@@ -79,16 +80,26 @@ def edit_row(
             pointers = addresses(arrays, bases, first)
         else:
             pointers = gather(arrays, g, outer, awkward | APART, bases, first, n, memory)
+        direct = False
         if quick and single is not None:
+            place = base + first * itemsize
+            scattered = (awkward >> AFTER) & 1
+            direct = (
+                report is None and writes and streaming and not scattered
+                and begins_line(result, place)
+            )  # fmt: skip
             quick_run(
-                state, arrays[0], arrays[1], single, report, pointers, target, factor,
-                way[4] != 0, first, n,
+                state, arrays[0], arrays[1], single, report, pointers,
+                address(result, place) if direct else target, direct, factor, way[4] != 0, ahead,
+                first, n,
             )  # fmt: skip
         else:
             dose_run(
                 state, arrays, result, report, pointers, target, factor, edited, way,
                 (way[5] + row) * length, first, n,
             )  # fmt: skip
+        if direct:
+            continue
         if writes and (awkward >> AFTER) & 1:
             scatter_run(target, result, g, outer, base, first, n, itemsize)
         elif writes:
@@ -119,10 +130,9 @@ def furthest(state, k):
 
 
 @hot
-def mean_square(arrays, g, outer, awkward, bases, length):
+def mean_square(only, g, outer, awkward, bases, length):
     """Sum of squares and count of the kept coordinates of a row."""
     p = NOTHING
-    only = (arrays[0], None, None, arrays[3], None, *arrays[5:])
     for start in range(0, length, BLOCK):
         n = min(length - start, BLOCK)
         q = sum_block(only, PLAIN, None, g, outer, awkward & INPUTS, bases, start, n)
@@ -141,17 +151,30 @@ def dose_rows(
     for the RMS of the clean state. units: what the direction is divided by. Of alphas, scales and
     units, one serves all rows or each has its own. quick: whether _dose_lines.quick_run serves.
     """
-    state = new_state(0)
+    state, only = new_state(0), (arrays[0], None, None, arrays[3], None, *arrays[5:])
+    states, fields = lane_states(only, PLAIN), field_space(0)
+    ahead = WIDTH * g[1, outer - 1] if outer else 0
+    together = 1
+    if cast is None and length <= TOGETHER // WIDTH and awkward & INPUTS == 0:
+        together = WIDTH
     for row in range(begin, end):
         bases = offsets(arrays, g, 0, outer, row)
         base = after_place(result, g, 0, outer, row)
         if cast is None:
-            square, count = mean_square(arrays, g, outer, awkward, bases, length)
+            i = (row - begin) % together
+            if together > 1 and i == 0:
+                n = min(together, end - row)
+                sum_rows(only, PLAIN, g, outer, length, row, n, states, fields)
+            if together > 1:
+                p = columns_tuple(fields, i)
+                square, count = p[0], p[3]
+            else:
+                square, count = mean_square(only, g, outer, awkward, bases, length)
         else:
             clear(state)
             edit_row(
                 state, arrays, single, result, True, g, outer, awkward, bases, base, row, length,
-                0.0, False, False, way, False, False,
+                0.0, False, False, way, 0, False, False,
             )  # fmt: skip
             square, count = total(state, CLEAN), total(state, COUNT)
         own = math.sqrt(square / count)
@@ -167,7 +190,7 @@ def dose_rows(
             clear(state)
             edit_row(
                 state, arrays, single, result, report, g, outer, awkward, bases, base, row, length,
-                factor, edited, usual, way, writes, streaming,
+                factor, edited, usual, way, ahead, writes, streaming,
             )  # fmt: skip
             if sums is not None:
                 for i in range(len(SUMS)):

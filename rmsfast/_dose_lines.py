@@ -11,6 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rmsfast._doses import Cells, state_pointer
+from rmsfast._lanes import FAR, prefetch
 from rmsfast._roundings import for_lanes, store_lanes
 from rmsfast._stores import narrowed
 from rmsfast._vectors import (
@@ -167,18 +168,21 @@ def fold_quick(em, cells, extremes, state, first, error_at):
 
 @intrinsic
 def quick_run(
-    typingctx, state, h, u, single, report, pointers, target, factor, in_single, first, count
-):
+    typingctx, state, h, u, single, report, pointers, target, past, factor, in_single, ahead,
+    first, count,
+):  # fmt: skip
     """`dose_run` of bfloat16 to nearest, cast first.
 
     single: u as float32, each line parted in even and odd coordinates, then for each line the
-    bits of what is not 0 in it.
+    bits of what is not 0 in it. past: whether the target begins a cache line, and lines of it go
+    past the caches.
 
-    in_single: whether edits are made in float32, not float64.
+    in_single: whether edits are made in float32, not float64; ahead: bytes from here to rows
+    that come later, which are fetched meanwhile.
     """
     signature = types.void(
-        types.voidptr, h, u, single, report, pointers, types.voidptr, types.float64,
-        types.boolean, types.intp, types.intp,
+        types.voidptr, h, u, single, report, pointers, types.voidptr, types.boolean, types.float64,
+        types.boolean, types.intp, types.intp, types.intp,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
@@ -186,8 +190,8 @@ def quick_run(
         whole = Emitter(context, builder, lanes=LINE)
         halves = Halves(em)
         reported = not absent(signature.args[4])
-        pointers, target = cgutils.unpack_tuple(b, args[5]), args[6]
-        factor, in_single, first, count = args[7:]
+        pointers, target, past = cgutils.unpack_tuple(b, args[5]), args[6], args[7]
+        factor, in_single, ahead, first, count = args[8:]
         array = context.make_array(signature.args[3])(context, b, args[3])
         data = b.bitcast(array.data, BYTES)
         # After all the lines, a word for each, that is after 32 of 33 parts of the array.
@@ -220,7 +224,9 @@ def quick_run(
             return narrowed(whole, "bfloat16", b.select(whole.splat(in_single), made, q))
 
         def run(index, valid):
-            codes = whole.stored("bfloat16", pointers[0], b.mul(index, I64(2)), valid)
+            offset = b.mul(index, I64(2))
+            prefetch(em, pointers[0], b.add(offset, ahead), FAR)
+            codes = whole.stored("bfloat16", pointers[0], offset, valid)
             c = halves.split(codes)
             u = [
                 em.stored("float32", single, b.mul(b.add(index, I64(k)), I64(4)))
@@ -236,7 +242,17 @@ def quick_run(
                     b.store(v, cell)
             r = [b.load(cell) for cell in cells_r]
             changed = halves.nearest_even([b.fadd(*pair) for pair in zip(c, r, strict=True)])
-            store_lanes(whole, "bfloat16", target, index, changed, valid)
+            if valid is None:
+                with b.if_then(past):
+                    place = b.bitcast(b.gep(target, [offset]), changed.type.as_pointer())
+                    store = b.store(changed, place)
+                    store.align = 2 * LINE
+                    one = b.module.add_metadata([ir.Constant(I32, 1)])
+                    store.set_metadata("nontemporal", one)
+                with b.if_then(b.not_(past)):
+                    store_lanes(whole, "bfloat16", target, index, changed, None)
+            else:
+                store_lanes(whole, "bfloat16", target, index, changed, valid)
             if not reported:
                 return
             a = halves.split(changed)

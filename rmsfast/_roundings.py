@@ -244,6 +244,19 @@ def tally(typingctx, array, pointer, count, least, counts):
 
 
 @intrinsic
+def begins_line(typingctx, array, offset):
+    """Whether a cache line begins at a byte offset of an array."""
+    signature = types.boolean(array, types.intp)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.add(builder.ptrtoint(data, I64), args[1])
+        return builder.icmp_unsigned("==", builder.and_(place, I64(LINE - 1)), I64(0))
+
+    return signature, codegen
+
+
+@intrinsic
 def deliver(typingctx, source, array, offset, size, streaming):
     """Copy `size` bytes to a byte offset of an array, whole cache lines past the caches or not."""
     signature = types.void(types.voidptr, array, types.intp, types.intp, types.boolean)

@@ -127,7 +127,7 @@ def apply_dose(
         _arguments.check_result(function, out, given, dtype)
         dosing.keep_apart(out)
     edit.refuse(alphas)
-    after = np.empty(given.shape, dtype) if out is None else out
+    after = _layout.lines(given.shape, dtype) if out is None else out
     sums = edit.run(alphas, after.reshape(dosing.shape), report == "rows")
     if report == "none":
         return DoseResult(after, None)
