@@ -21,7 +21,7 @@ import numpy as np
 from bench import memory
 from bench.peers import as_array, peers_of
 from rmsfast import hardware, machine, roofline
-from rmsfast.problems import PROBLEMS, Case, Problem, available, largest_error, prepare
+from rmsfast.problems import PROBLEMS, Case, Problem, largest_error, prepare
 
 MAP = "rms of a memory map"
 MAP_BYTES = 400_000_000
@@ -47,7 +47,7 @@ def main() -> int:
     options = parser.parse_args()
 
     rows = []
-    for problem in filter(available, PROBLEMS):
+    for problem in PROBLEMS:
         if re.search(options.only, problem.name):
             for size in [options.mib << 20] if options.mib else sizes(problem):
                 rows.append(measure(problem, size, options.rounds))

@@ -8,7 +8,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.peers import PEERS, peers_of
 from rmsfast import hardware
-from rmsfast.problems import PROBLEMS, Problem, available, prepare
+from rmsfast.problems import PROBLEMS, Problem, prepare
 
 NBYTES = 64 << 20
 ROUNDS = 7
@@ -16,7 +16,7 @@ ROUNDS = 7
 prepared = functools.lru_cache(maxsize=1)(prepare)  # the runners of a problem share its arrays
 RUNNERS = [
     (problem, runner)
-    for problem in filter(available, PROBLEMS)
+    for problem in PROBLEMS
     for runner in ("rmsfast", *PEERS.get(problem.name, {}), "ceiling")
 ]
 

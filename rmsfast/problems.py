@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import rmsfast
 from rmsfast import hardware
 
-__all__ = ["PROBLEMS", "Case", "Problem", "available", "largest_error", "prepare"]
+__all__ = ["PROBLEMS", "Case", "Problem", "largest_error", "prepare"]
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -69,11 +69,6 @@ class Case(NamedTuple):
     nbytes: int  # counted in one call
     error: float  # the largest in a sample of rows, in ulps
     first_call: float  # seconds, in which what was not yet compiled was
-
-
-def available(problem: Problem) -> bool:
-    """Whether the package has the function."""
-    return hasattr(rmsfast, problem.function)
 
 
 def prepare(problem: Problem, nbytes: int) -> Case:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmsfast import _launch, hardware, machine
 from rmsfast.hardware import Sweep
-from rmsfast.problems import PROBLEMS, Case, Problem, available, counted, prepare
+from rmsfast.problems import PROBLEMS, Case, Problem, counted, prepare
 
 __all__ = ["beside", "compare", "failed", "measure"]
 
@@ -70,7 +70,7 @@ def measure(
     rounds = rounds or (5 if quick else 9)
     sizes = working_sets(quick) if sizes is None else sizes
     threads = thread_counts(quick)
-    chosen = [p for p in problems if available(p) and (not quick or is_quick(p))]
+    chosen = [p for p in problems if not quick or is_quick(p)]
     report: Report = {"convention": CONVENTION, "quick": quick, "warnings": warnings(sizes)}
     report["first_call_seconds"] = {p.name: first_calls(p) for p in chosen}
     report["first_touch"] = first_touch(min(max(sizes), QUICK_BYTES))

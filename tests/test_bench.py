@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import exact
@@ -203,10 +202,6 @@ def test_measure_marks_a_wrong_answer(monkeypatch):
     assert shown[-1].endswith("WRONG")
 
 
-def test_available_is_false_for_a_function_that_the_package_lacks():
-    assert not problems.available(replace(PROBLEMS[0], function="absent"))
-
-
 def row(share, p10, p90, rate=10.0, problem="rms float32 rows"):
     size = {"working_set": 1 << 20, "threads": 2}
     return {"problem": problem, **size, "share": share, "p10": p10, "p90": p90, "gb_per_s": rate}
@@ -294,7 +289,7 @@ def test_peers_stand_for_problems_that_exist():
 
 
 @pytest.mark.parametrize(
-    "problem", [p for p in PROBLEMS if problems.available(p)], ids=lambda p: p.name
+    "problem", [p for p in PROBLEMS if p.name in peers.PEERS], ids=lambda p: p.name
 )
 def test_numpy_idioms_answer_their_problem(problem):
     case = problems.prepare(problem, SMALL)

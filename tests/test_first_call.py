@@ -75,15 +75,17 @@ def test_warmup_leaves_nothing_to_compile():
         import rmsfast
         from processes import check_large, check_small
         from rmsfast import _launch
+        def codes():  # kernels that were compiled or loaded, for one combination of types each
+            kernels = [k for m in _launch._modules for k in vars(m).values()]
+            return sum(len(getattr(k, "overloads", ())) for k in kernels)
+
         rmsfast.warmup(["float32"])
-        ready = len(_launch._compiled)
+        ready = codes()
         check_small(), check_large()
         x = np.ones((3, 8), np.float32)
         rmsfast.rms(x, axis=None), rmsfast.rms(x, axis=0), rmsfast.rmse(x, x)
         rmsfast.unit_rms(x), rmsfast.rms_norm(x, np.ones(8, np.float32))
-        new = {getattr(key[0], "__name__", "") for key in list(_launch._compiled)[ready:]}
-        assert new <= {"row_roots"}  # under a shorter name
-        assert len(_launch.kernels().row_roots.overloads) == 2  # rms, rmse
+        assert codes() == ready > 0
         """
     )
 
