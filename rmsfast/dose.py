@@ -359,8 +359,8 @@ def dose_floor(
 
 def round_to(
     x: Any,
-    format: str,
     /,
+    format: str,
     *,
     rounding: str = "nearest_even",
     seed: int | None = None,
