@@ -461,11 +461,15 @@ def accumulate_columns(
                 cells[name] = builder.bitcast(p, em.vector(F64).as_pointer())
                 sums[name] = builder.load(cells[name])
                 sums[name].align = 8
+            before = sums
             for pointers in runs:
                 values = load_terms(em, total, pointers, index, valid)
                 sums = total.step(em, sums, values, valid, scale)
             for name, cell in cells.items():
-                builder.store(sums[name], cell).align = 8
+                v = sums[name]
+                if valid is not None:  # what lies behind may be in use: Inf + 0 leaves NaN
+                    v = builder.select(valid, v, before[name])
+                builder.store(v, cell).align = 8
 
         step = max(WIDTH, 64 // size)  # columns of a cache line
         whole = builder.udiv(count, I64(step))

@@ -85,6 +85,14 @@ def test_running_rms_whole_range_of_float64_gives_bits_of_one_call(values):
     assert_same_bits(fed(RunningRMS(0), x, cuts=[9_000, 11_000]).value(), rms(x, axis=0))
 
 
+@pytest.mark.parametrize("cuts", [[4], [1, 2, 15], [9, 12, 30]], ids=str)
+@pytest.mark.parametrize("place", [0, 5, 15, 31])
+def test_running_rms_infinity_among_cuts_gives_bits_of_one_call(place, cuts):
+    x = normal(40)
+    x[place] = math.inf
+    assert_same_bits(fed(RunningRMS(), x, cuts=cuts).value(), rms(x))
+
+
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 def test_running_rmse_cancelling_pairs_give_bits_of_one_call(scale):
     x = normal((20_000, 2)) * scale
