@@ -280,9 +280,14 @@ def write_run(
         pointers = cgutils.unpack_tuple(builder, args[3])
         target, count, ahead, streaming = args[4], args[7], args[8], args[9]
         x_size = component_bytes(scaling.x)
-        parts = [em.splat(part) for part in cgutils.unpack_tuple(builder, args[5])]
-        wide = component_of(scaling.x) == "float64"
-        factor = [parts[0], parts[1], parts[2:] if wide else None]
+        high, low, before, after = cgutils.unpack_tuple(builder, args[5])
+        wide = "float64" in (component_of(scaling.x), scaling.kind)
+        if not wide:  # one factor for all, finite: one that leaves no room is beyond the result too
+            both = builder.fmul(before, after)
+            both = builder.select(builder.fcmp_ordered("<", both, F64(1.0)), both, F64(1.0))
+            high, low = (builder.fmul(v, both) for v in (high, low))
+        shift = [em.splat(part) for part in (before, after)] if wide else None
+        factor = [em.splat(high), em.splat(low), shift]
         offset = em.splat(args[6])
         element = em.vector(STORED[scaling.kind])
 

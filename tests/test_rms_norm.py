@@ -766,3 +766,10 @@ def test_rms_norm_gives_what_the_formula_gives(dtype, gain, eps_mode):
     }[eps_mode]  # fmt: skip
     result = rms_norm(states(dtype), gain, eps=0.01, eps_mode=eps_mode)
     np.testing.assert_allclose(result, (gain or 1.0) * x / divisor, rtol=np.finfo(dtype).eps * 3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_rms_norm_gain_and_eps_near_the_ends_of_the_range_cancel(dtype):
+    x = np.array([[3.0, -4.0, 0.0]], dtype)
+    result = rms_norm(x, np.full(3, 1e300), eps=1e300, eps_mode="outside")
+    np.testing.assert_array_max_ulp(result, x, 1)

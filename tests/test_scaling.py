@@ -260,6 +260,20 @@ def test_scale_to_rms_float32_any_magnitude_to_any_target_is_within_an_ulp_of_ex
     assert_scaled(scale_to_rms(x, target), x, 1, target)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16", "complex64"])
+def test_scale_to_rms_narrow_zeros_stay_beside_what_is_beyond_the_range(dtype):
+    x = np.array([[0.0, 1.0, -1.0]]).astype(storage(dtype))
+    np.testing.assert_equal(scale_to_rms(x, 1e300).real.astype(float), [[0.0, np.inf, -np.inf]])
+
+
+@pytest.mark.parametrize("target", [1e300, -1e-300])
+@pytest.mark.parametrize("dtype", ["int16", "int64", "float32", "bfloat16"])
+def test_scale_to_rms_narrow_rows_to_any_float64_target_are_right(dtype, target):
+    x = np.ones((1, 40_000), dtype if "int" in dtype else storage(dtype))  # too large to be cast
+    result = scale_to_rms(x, target, dtype="float64")
+    np.testing.assert_array_max_ulp(result, np.full(x.shape, target), 1)
+
+
 @pytest.mark.parametrize("columns", [True, False])
 def test_unit_rms_row_of_mixed_magnitudes_is_within_an_ulp_of_exact(columns):
     rng = np.random.default_rng(12)
