@@ -469,7 +469,7 @@ class _Job:
         unit_bytes = min(step, length) * (scaled.array.itemsize + self.result.itemsize)
         units = scaled.array.size * (1 + scaled.kind.startswith("complex")) // length * steps
         _launch.launch("scale_elements", args, units, unit_bytes, scaled.threads)
-        if zero == "zero" and flags.any():  # also where something left out was not finite
+        if zero == "zero" and scaled.masks and flags.any():  # what is left out may be Inf or NaN
             rows = _layout.in_order(flags, plan).reshape(lengths) != 0
             np.copyto(self.result, self.result.dtype.type(0), where=rows)
 

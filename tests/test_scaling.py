@@ -469,6 +469,14 @@ def test_scaling_zero_rows_are_filled_as_asked(dtype, axis, zero, fill, scale):
     np.testing.assert_array_equal(wide[[0, 2, 3]], expected[[0, 2, 3]])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_unit_rms_zeros_of_either_sign_have_the_same_bits_in_any_layout(dtype):
+    x = np.array([[0.0, -0.0, 0.0], [-0.0, -0.0, -0.0]]).astype(storage(dtype))
+    expected = unit_rms(x, zero="zero")
+    assert_same_bits(np.ascontiguousarray(unit_rms(fortran(x), zero="zero")), expected)
+    assert_same_bits(unit_rms(np.ascontiguousarray(x.T), axis=0, zero="zero").T.copy(), expected)
+
+
 def test_unit_rms_row_that_is_merely_tiny_is_no_zero_row():
     np.testing.assert_array_equal(unit_rms([0.0, 0.0, 0.0, 5e-324]), [0, 0, 0, 2])
     # The RMS itself rounds to 0.
