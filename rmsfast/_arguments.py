@@ -84,20 +84,13 @@ def dtype_message(function: str, argument: str, dtype: np.dtype, format: str | N
 
 
 @lru_cache(maxsize=1024)
-def axes_of(function: str, axis: Any, ndim: int) -> tuple[int, ...]:
+def axes_of(function: str, axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
     """The reduced axes, ascending; a 0-d input is a vector of one coordinate."""
-    if axis is None:
+    if axis is None or (ndim == 0 and axis == ()):
         return tuple(range(max(ndim, 1)))
     ndim = max(ndim, 1)
     found = []
-    for a in axis if isinstance(axis, tuple) else (axis,):
-        try:
-            k = index(a)
-        except TypeError:
-            actual = repr(axis)
-            raise TypeError(
-                f"{function}: axis must be an int, a tuple of ints or None, got {actual}"
-            ) from None
+    for k in axis if isinstance(axis, tuple) else (axis,):
         if not -ndim <= k < ndim:
             raise AxisError(f"{function}: axis must be in [-{ndim}, {ndim}), got {k}")
         found.append(k % ndim)
@@ -106,12 +99,12 @@ def axes_of(function: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def hashable_axis(function: str, axis: Any) -> Any:
-    """The axis as a key: lists and arrays of ints are not taken for tuples."""
-    if axis is None or isinstance(axis, (int, tuple)):
-        return axis
+def whole_axis(function: str, axis: Any) -> int | tuple[int, ...] | None:
+    """The axis in ints, since 1.0 is the same key as 1; lists of ints are not taken for tuples."""
     try:
-        return index(axis)
+        if axis is None:
+            return None
+        return tuple(map(index, axis)) if isinstance(axis, tuple) else index(axis)
     except TypeError:
         raise TypeError(
             f"{function}: axis must be an int, a tuple of ints or None, got {axis!r}"
@@ -151,14 +144,18 @@ def check_out(function: str, out: Any, shape: tuple[int, ...], dtype: np.dtype) 
 def check_threads(function: str, threads: Any) -> None:
     if threads is None:
         return
-    if isinstance(threads, bool) or not hasattr(threads, "__index__"):
+    try:
+        count = index(threads)
+    except TypeError:
+        count = None
+    if count is None or isinstance(threads, bool):
         raise TypeError(f"{function}: threads must be None or an int >= 1, got {threads!r}")
-    if threads < 1:
+    if count < 1:
         raise fail(function, "threads", "be None or an int >= 1", threads)
 
 
 def check_choice(function: str, argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise fail(function, argument, "be one of " + ", ".join(map(repr, choices)), repr(value))
 
 
@@ -428,7 +425,7 @@ def doses(function: str, argument: str, given: Any) -> np.ndarray:
 
 
 def check_format(function: str, format: Any) -> None:
-    if format is not None and format not in _formats.CODES:
+    if format is not None and not (isinstance(format, str) and format in _formats.CODES):
         raise fail(
             function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format)
         )

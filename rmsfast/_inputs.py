@@ -38,7 +38,7 @@ class Inputs:
         _arguments.check_choice(function, "nan_policy", nan_policy, _arguments.NAN_POLICIES)
         _arguments.check_threads(function, threads)
         self.threads = threads
-        axis = _arguments.hashable_axis(function, axis)
+        axis = _arguments.whole_axis(function, axis)
         shapes = [s.array.shape for s in sources]
         self.shape, self.axes = _arguments.common_shape(function, names, shapes, axis)
         self.scalar = not any(shapes)

@@ -221,7 +221,7 @@ class _Scaled:
         _arguments.check_format(function, format)
         source = _arguments.source(function, "x", x, format)
         _arguments.check_threads(function, threads)
-        axis = _arguments.hashable_axis(function, axis)
+        axis = _arguments.whole_axis(function, axis)
         self.shape, self.axes = _arguments.common_shape(
             function, ("x",), [source.array.shape], axis
         )

@@ -126,14 +126,22 @@ def test_axis_of_a_number_is_refused_beyond_the_first(axis):
         rms(3.0, axis=axis)
 
 
+def test_axis_of_a_number_may_be_an_empty_tuple():
+    assert rms(-3.0, axis=()).shape == ()
+    assert rmse(1.0, 4.0, axis=(), keepdims=True) == 3.0
+
+
 @pytest.mark.parametrize("axis", [(0, 0), (0, -2), (1, 0, -1)])
 def test_axis_named_twice_is_refused(axis):
     message = f"rms: axis must name each axis once, got {axis}"
     assert_refused(lambda: rms(X, axis=axis), ValueError, message)
 
 
-@pytest.mark.parametrize("axis", [1.0, "0", [0], (0, "1"), np.array([0, 1]), (0, 1.0)], ids=repr)
+@pytest.mark.parametrize(
+    "axis", [1.0, "0", [0], (0, "1"), np.array([0, 1]), (0, 1.0), ([0],)], ids=repr
+)
 def test_axis_that_is_no_int_is_refused(axis):
+    assert rms(X, axis=1).shape + rms(X, axis=(0, 1)).shape == X.shape[:1]  # equal keys of ints
     message = f"rms: axis must be an int, a tuple of ints or None, got {axis!r}"
     assert_refused(lambda: rms(X, axis=axis), TypeError, message)
 

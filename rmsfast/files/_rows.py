@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,10 @@ def reason(error: Exception) -> str:
 
 def checked_axis(tensor: Tensor, axis: int) -> int | None:
     """The axis counted from the first, None for a tensor without axes."""
-    (found,) = _arguments.axes_of("rms", axis, len(tensor.shape))
+    try:
+        (found,) = _arguments.axes_of("rms", index(axis), len(tensor.shape))
+    except TypeError:
+        raise TypeError(f"rms: axis must be an int, got {axis!r}") from None
     return found if tensor.shape else None
 
 
