@@ -450,9 +450,10 @@ class _Job:
             operands.append((np.broadcast_to(rows, scaled.shape), "float64"))
         walk = _layout.walk(scaled.shape, (), [*operands, self.out_operand])
         whole = walk.plan
-        apart, last = whole.ragged, whole.g[:, -1] if whole.outer else np.zeros(7, np.int64)
-        g = whole.g if whole.outer else np.array([[1], [0], [0], [0], [0], [0], [0]], np.int64)
-        splat = last[3] == 0
+        apart, g = whole.ragged, whole.g
+        if not g.size:  # one number
+            g = np.array([[1], [0], [0], [0], [0], [0], [0]], np.int64)
+        splat = g[3, -1] == 0
         relevant = apart & (0b100011 if splat else -1)
         step = 1024 if relevant else 1 << 14
         length = int(g[0, -1])

@@ -562,6 +562,14 @@ def test_unit_rms_where_is_broadcast(shape, axis):
     assert_same_bits(unit_rms(x, where=where, **options), unit_rms(x, where=whole, **options))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_unit_rms_where_of_one_complex_value_scales_both_its_parts(shape):
+    x = np.full(shape, 3.0 + 4.0j)
+    out = np.full(shape, 7.0 + 7.0j)
+    unit_rms(x, where=True, out=out)
+    np.testing.assert_array_max_ulp(out.reshape(-1).view(np.float64), np.array([0.6, 0.8]), 1)
+
+
 def test_unit_rms_where_of_all_true_gives_bits_of_none():
     x = make((5, 37), np.float64)
     assert_same_bits(unit_rms(x, where=True), unit_rms(x))
