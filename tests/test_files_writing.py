@@ -165,13 +165,14 @@ def test_writing_killed_in_the_middle_leaves_the_old_file(tmp_path, suffix):
         ("x.npz", [], "suffix must be "),
         ("x.npy", [], "a .npy file holds one tensor, got 0"),
         ("x.h5", [Tensor("x", (2,), "<M8[s]")], "tensor 'x': dtype <M8[s] is not supported"),
+        ("x.h5", [Tensor("x", (2,), "void32")], "tensor 'x': dtype void32 is not supported"),
         (
             "x.safetensors",
             [Tensor("x", (2,), "complex128")],
             "tensor 'x': .safetensors has no dtype complex128",
         ),
     ],
-    ids=["suffix", "npz", "count", "dates", "complex128"],
+    ids=["suffix", "npz", "count", "dates", "void", "complex128"],
 )
 def test_writing_what_the_format_cannot_hold_is_refused(tmp_path, name, tensors, fault):
     with (

@@ -101,7 +101,10 @@ def writing(path: StrPath, tensors: Sequence[Tensor]) -> Iterator[Put]:
 def _kind(path: StrPath, tensor: Tensor) -> np.dtype[Any]:
     """The dtype that is stored: codes of narrow formats, little-endian."""
     narrow = tensor.dtype in CODES and tensor.dtype != "float16"
-    kind = CODES[tensor.dtype] if narrow else np.dtype(tensor.dtype)
+    try:
+        kind = CODES[tensor.dtype] if narrow else np.dtype(tensor.dtype)
+    except TypeError:  # a name that NumPy gives, as void32, but does not take
+        kind = np.dtype(np.void)
     if kind.kind not in "biufc":
         raise ValueError(f"{path}: tensor {tensor.name!r}: dtype {tensor.dtype} is not supported")
     return kind.newbyteorder("<")
