@@ -48,7 +48,7 @@ class Dosing:
             for name, a in zip(names, states, strict=True)
         ]
         shapes = [s.array.shape for s in self.sources]
-        axis = _arguments.hashable_axis(function, axis)
+        axis = _arguments.whole_axis(function, axis)
         self.shape, self.axes = _arguments.common_shape(function, names, shapes, axis)
         self.arrays = [np.broadcast_to(s.array, self.shape) for s in self.sources]
         self.lengths = tuple(self.shape[k] for k in self.axes)
