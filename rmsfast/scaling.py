@@ -403,7 +403,7 @@ class _Job:
         args = (
             arrays,
             self.how,
-            walk.wide,
+            True if self.scaled.kind in ("float64", "complex128") else None,
             walk.arrays[:5],
             self.cast,
             walk.arrays[5],
