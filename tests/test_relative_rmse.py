@@ -114,9 +114,16 @@ def test_relative_rmse_over_max_of_complex_at_the_ends_of_the_range_is_exact(lar
     assert ulp_error(relative_rmse(x, 0, reference="max"), square) <= 1
 
 
-@pytest.mark.parametrize("reference", ["x", "x_hat", "mean", "std", "max"])
-@pytest.mark.parametrize("nan_policy", ["propagate", "omit"])
-@pytest.mark.parametrize("length", [40, 20000])
+@pytest.mark.parametrize(  # not all combinations: each compiles kernels of its own
+    ("reference", "nan_policy", "length"),
+    [
+        ("x", "propagate", 20000),
+        ("x_hat", "omit", 40),
+        ("mean", "omit", 20000),
+        ("std", "propagate", 40),
+        ("max", "omit", 40),
+    ],
+)
 def test_relative_rmse_of_real_beside_complex_takes_no_imaginary_part(
     reference, nan_policy, length
 ):
