@@ -340,7 +340,12 @@ def first_row(function: str, given: Any) -> int:
 
 
 def gain(
-    function: str, given: Any, shape: tuple[int, ...], axes: tuple[int, ...], format: str | None
+    function: str,
+    given: Any,
+    shape: tuple[int, ...],
+    axes: tuple[int, ...],
+    format: str | None,
+    kind_of_x: str,
 ) -> tuple[np.ndarray, str] | None:
     """The gain: a number, or an array of the shape of the reduced axes."""
     if given is None:
@@ -358,8 +363,12 @@ def gain(
             function, "gain", f"be a number or have shape {wanted}", f"shape {found.array.shape}"
         )
     array, kind = found.array, found.kind
+    half = kind_of_x in ("float16", "bfloat16")
+    if array.ndim and half and kind == kind_of_x:
+        return np.ascontiguousarray(array, array.dtype.newbyteorder("=")), kind
     if array.nbytes <= _formats.SMALL_BYTES:
-        (array,), (kind,) = _formats.cast([array], (kind,), ("float64",))
+        wanted = "float32" if array.ndim and half and kind in _formats.NARROW else "float64"
+        (array,), (kind,) = _formats.cast([array], (kind,), (wanted,))
     return array, kind
 
 

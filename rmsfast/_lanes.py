@@ -27,6 +27,7 @@ from rmsfast._vectors import (
     Emitter,
     absent,
     component_of,
+    x86_has,
 )
 
 
@@ -109,6 +110,60 @@ def accumulate_integers(em, total, state, pointer, count):
         b.store(b.load(cell), place).align = 8
 
 
+def fetch_ahead(em, total, pointers, start, count):
+    """Fetch what a run comes to some time after the `count` elements from `start` on."""
+    for array, p, offset in zip(
+        total.arrays, pointers, offsets_of(em.b, total.arrays, start), strict=True
+    ):
+        if offset is not None:
+            for line in range(0, count * component_bytes(array), 64):
+                prefetch(em, p, em.b.add(offset, I64(AHEAD_FAR + line)), FAR)
+                prefetch(em, p, em.b.add(offset, I64(AHEAD_NEAR + line)), NEAR)
+
+
+def load_state(em, state, first, count):
+    """`count` vectors of a state."""
+    vectors = [em.b.load(em.b.gep(state, [I64(first + k)])) for k in range(count)]
+    for v in vectors:
+        v.align = 8
+    return vectors
+
+
+def store_state(em, state, first, vectors):
+    for k, v in enumerate(vectors):
+        em.b.store(v, em.b.gep(state, [I64(first + k)])).align = 8
+
+
+def load_as(em, element, pointer):
+    v = em.b.load(em.b.bitcast(pointer, em.vector(element).as_pointer()))
+    v.align = 1
+    return v
+
+
+def accumulate_pairs(em, total, state, pointers, whole):
+    """As `accumulate`, for `whole` runs of LANES bfloat16, read two at a time as 32 bits.
+
+    Shifts and masks make float32 of those, and need no instruction that moves numbers from one
+    part of a vector to another; the lanes are parted into even and odd ones meanwhile.
+    """
+    b, many = em.b, LANES // em.lanes
+    cells = [cgutils.alloca_once_value(b, v) for v in em.alternate(load_state(em, state, 0, many))]
+    with cgutils.for_range(b, whole) as loop:
+        start = b.mul(loop.index, I64(LANES))
+        fetch_ahead(em, total, pointers, start, LANES)
+        for u in range(0, many, 2):
+            offset = b.mul(b.add(start, I64(u * em.lanes)), I64(2))
+            pairs = [
+                array and em.pair_of(load_as(em, I32, b.gep(p, [offset])))
+                for array, p in zip(total.arrays, pointers, strict=True)
+            ]
+            for k in range(2):
+                values = [pair and (b.fpext(pair[k], em.vector(F64)), None) for pair in pairs]
+                sums = {"sum": b.load(cells[u + k])}
+                b.store(total.step(em, sums, values, None, None)["sum"], cells[u + k])
+    store_state(em, state, 0, em.neighbours([b.load(cell) for cell in cells]))
+
+
 def lanes_of(em, total, v):
     """Lanes of a state, loaded, as float64."""
     return em.b.uitofp(em.b.bitcast(v, em.vector(I64)), v.type) if total.whole else v
@@ -120,52 +175,44 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
     signature = types.void(types.voidptr, arrays, how, pointers, scale, types.intp)
 
     def codegen(context, builder, signature, args):
-        em = Emitter(context, builder)
+        # Processors with vectors of 32 bytes are slow in parting what fills two of them.
+        em = Emitter(context, builder, WIDTH if x86_has(context, "avx512f") else WIDTH // 2)
         total = Sum(*signature.args[1:3])
         pointers = cgutils.unpack_tuple(builder, args[3])
-        scale = scale_factors(em, signature.args[4], args[4])
         state = builder.bitcast(args[0], em.vector(F64).as_pointer())
-        count, vectors = args[5], LANES // WIDTH
+        count, vectors = args[5], LANES // em.lanes
+        whole = builder.lshr(count, I64(LANES.bit_length() - 1))
         if total.whole:
             accumulate_integers(em, total, state, pointers[0], count)
             return context.get_dummy_value()
-        cells = {}
-        for k, name in enumerate(total.components):
-            for u in range(vectors):
-                v = builder.load(builder.gep(state, [I64(k * vectors + u)]))
-                v.align = 8
-                cells[name, u] = cgutils.alloca_once_value(builder, v)
+        if total.paired and absent(signature.args[4]):
+            accumulate_pairs(em, total, state, pointers, whole)
+            whole = I64(0)
+        scale = scale_factors(em, signature.args[4], args[4])
+        cells = {
+            (name, u): cgutils.alloca_once_value(builder, v)
+            for k, name in enumerate(total.components)
+            for u, v in enumerate(load_state(em, state, k * vectors, vectors))
+        }
 
         def add(start, u, valid):
-            index = builder.add(start, I64(u * WIDTH))
+            index = builder.add(start, I64(u * em.lanes))
             values = load_terms(em, total, pointers, index, valid)
             sums = {name: builder.load(cells[name, u]) for name in total.components}
             for name, v in total.step(em, sums, values, valid, scale).items():
                 builder.store(v, cells[name, u])
 
-        whole = builder.lshr(count, I64(LANES.bit_length() - 1))
         with cgutils.for_range(builder, whole) as loop:
             start = builder.mul(loop.index, I64(LANES))
-            for array, p, o in zip(
-                total.arrays, pointers, offsets_of(builder, total.arrays, start), strict=True
-            ):
-                if o is not None:
-                    for line in range(0, LANES * component_bytes(array), 64):
-                        prefetch(em, p, builder.add(o, I64(AHEAD_FAR + line)), FAR)
-                        prefetch(em, p, builder.add(o, I64(AHEAD_NEAR + line)), NEAR)
+            fetch_ahead(em, total, pointers, start, LANES)
             for u in range(vectors):
                 add(start, u, None)
         rest = builder.and_(count, I64(LANES - 1))
         with builder.if_then(builder.icmp_signed(">", rest, I64(0)), likely=False):
             start = builder.sub(count, rest)
             for u in range(vectors):
-                add(start, u, valid_lanes(em, builder.sub(rest, I64(u * WIDTH))))
-        for k, name in enumerate(total.components):
-            for u in range(vectors):
-                store = builder.store(
-                    builder.load(cells[name, u]), builder.gep(state, [I64(k * vectors + u)])
-                )
-                store.align = 8
+                add(start, u, valid_lanes(em, builder.sub(rest, I64(u * em.lanes))))
+        store_state(em, state, 0, [builder.load(cell) for cell in cells.values()])
         return context.get_dummy_value()
 
     return signature, codegen

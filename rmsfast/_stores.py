@@ -9,7 +9,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rmsfast._lanes import FAR, load_all, prefetch, valid_lanes
-from rmsfast._memory import component_bytes
+from rmsfast._memory import component_bytes, stack
+from rmsfast._swift import Swift
 from rmsfast._vectors import (
     BYTES,
     F32,
@@ -195,69 +196,6 @@ class Scaling:
         return em.b.select(finite, em.b.fadd(y, error), y)
 
 
-class SwiftBfloat16:
-    """Lines of bfloat16 times one factor by float32, where that is as good as float64.
-
-    The factor is split into a, of 12 bits, and b: x * a is exact, so one fused addition of
-    x * b gives float32 that is rounded once. Rounding that to bfloat16 can go wrong only
-    halfway between two codes; there, and where x is not a plain number or its product comes
-    near the subnormals, the line is done in float64.
-    """
-
-    @staticmethod
-    def serves(em, scaling):
-        kinds = {scaling.kind, component_of(scaling.x)}
-        alone = scaling.gain is None and scaling.high is None
-        return em.fused and alone and kinds == {"bfloat16"}
-
-    def __init__(self, em, factor):
-        self.em, b = em, em.b
-        high = b.extract_value(factor, 0)
-        size = em.absolute(high)
-        usual = b.and_(
-            b.fcmp_ordered(">", size, F64(2.0**-100)), b.fcmp_ordered("<", size, F64(2.0**100))
-        )
-        bits = b.and_(b.bitcast(b.fptrunc(high, F32), I32), I32(0xFFFFF000))
-        first = b.bitcast(bits, F32)
-        rest = b.fptrunc(b.fsub(high, b.fpext(first, F64)), F32)
-        self.lanes = em.lanes // 2
-        self.a, self.b = (em.splat(part, self.lanes) for part in (first, rest))
-        least = b.bitcast(b.fptrunc(b.fdiv(F64(2.0**-102), size), F32), I32)
-        least = b.trunc(b.lshr(least, I32(16)), I16)  # codes up to this one give small products
-        self.least = em.splat(b.select(usual, least, I16(0x7F7F)))
-
-    def line(self, pointer, index, slow):
-        em, b = self.em, self.em.b
-        single = em.vector(F32, self.lanes)
-        pointer = b.gep(pointer, [b.mul(index, I64(2))])
-        codes = b.load(b.bitcast(pointer, em.vector(I32, self.lanes).as_pointer()))
-        codes.align = 1
-        size = b.bitcast(codes, em.vector(I16))
-        size = b.and_(size, em.like(size, 0x7FFF))
-        small = b.icmp_unsigned("<", b.sub(size, em.like(size, 1)), self.least)
-        odd_one = b.or_(small, b.icmp_unsigned(">=", size, em.like(size, 0x7F80)))
-        halves = []
-        for bits in (
-            b.shl(codes, em.like(codes, 16)),
-            b.and_(codes, em.like(codes, 0xFFFF0000)),
-        ):
-            x = b.bitcast(bits, single)
-            y = em.call(f"llvm.fma.v{self.lanes}f32", single, x, self.b, b.fmul(x, self.a))
-            halves.append(b.add(b.bitcast(y, codes.type), em.like(codes, 0x8000)))
-        ties = [b.and_(h, em.like(h, 0xFFFF)) for h in halves]
-        ties = [b.icmp_unsigned("==", t, em.like(t, 0)) for t in ties]
-        some = b.or_(
-            em.call(f"llvm.vector.reduce.or.v{em.lanes}i1", I1, odd_one),
-            em.call(f"llvm.vector.reduce.or.v{self.lanes}i1", I1, b.or_(*ties)),
-        )
-        even, odd = halves
-        joined = b.or_(b.lshr(even, em.like(even, 16)), b.and_(odd, em.like(odd, 0xFFFF0000)))
-        cell = cgutils.alloca_once_value(b, b.bitcast(joined, em.vector(I16)))
-        with b.if_then(some, likely=False):
-            b.store(slow(), cell)
-        return b.load(cell)
-
-
 @intrinsic
 def write_run(
     typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming
@@ -297,22 +235,34 @@ def write_run(
                 values[1] = (builder.fadd(values[1][0], offset), None)
             return scaling.value(em, values, factor)
 
-        swift = SwiftBfloat16(em, args[5]) if SwiftBfloat16.serves(em, scaling) else None
-
-        def line(index):
-            """A whole cache line of the result."""
-            if swift is None:
-                return value(index, None)
-            return swift.line(pointers[0], index, lambda: value(index, None))
-
         def place(index):
             p = builder.gep(target, [builder.mul(index, I64(size))])
             return builder.bitcast(p, element.as_pointer())
 
-        def write(index, valid):
-            letter = "f" if STORED[scaling.kind] in (F32, F64) else "i"
-            name = f"llvm.masked.store.v{em.lanes}{letter}{8 * size}.p0"
-            em.call(name, ir.VoidType(), value(index, valid), place(index), I32(1), valid)
+        swift = Swift(em, scaling, args[5], args[6]) if Swift.serves(em, scaling) else None
+
+        def edges(head, rest):
+            """What stands before and after the whole lines of the target, by lines that overlap."""
+            whole = builder.sub(count, I64(em.lanes))
+            buffer = builder.bitcast(stack(builder, element), element.as_pointer())
+            with cgutils.for_range(builder, I64(2)) as loop:
+                after = builder.trunc(loop.index, I1)
+                n = builder.select(after, rest, head)
+                with builder.if_then(builder.icmp_signed(">", n, I64(0))):
+                    index = builder.select(after, whole, I64(0))
+                    if swift is None:
+                        builder.store(value(index, None), buffer)
+                    else:
+                        codes, doubt = swift.line(pointers, index, em.lanes)
+                        builder.store(codes, buffer)
+                        with builder.if_then(doubt, likely=False):
+                            builder.store(value(index, None), buffer)
+                    first = builder.select(after, builder.sub(I64(em.lanes), n), I64(0))
+                    source = builder.gep(
+                        builder.bitcast(buffer, BYTES), [builder.mul(first, I64(size))]
+                    )
+                    target = builder.bitcast(place(builder.add(index, first)), BYTES)
+                    cgutils.raw_memcpy(builder, target, source, n, size)
 
         # Up to the first whole line of the target, then lines, then the rest.
         start = builder.ptrtoint(target, I64)
@@ -320,26 +270,69 @@ def write_run(
         odd = builder.icmp_unsigned("!=", builder.urem(start, I64(size)), I64(0))
         streaming = builder.and_(streaming, builder.not_(odd))
         head = builder.select(streaming, head, I64(0))
-        head = builder.select(builder.icmp_signed("<", head, count), head, count)
-        with builder.if_then(builder.icmp_signed(">", head, I64(0))):
-            write(I64(0), valid_lanes(em, head))
+        short = builder.icmp_signed("<", count, I64(em.lanes))
+        head = builder.select(short, I64(0), head)
         lines = builder.udiv(builder.sub(count, head), I64(em.lanes))
-        with builder.if_else(streaming) as (past, through):
-            for branch, aligned in ((past, True), (through, False)):
-                with branch, cgutils.for_range(builder, lines) as loop:
-                    index = builder.add(head, builder.mul(loop.index, I64(em.lanes)))
-                    far = builder.add(ahead, builder.mul(index, I64(x_size)))
-                    for step in range(0, em.lanes * x_size, LINE):
-                        prefetch(em, pointers[0], builder.add(far, I64(step)), FAR)
-                    store = builder.store(line(index), place(index))
-                    store.align = LINE if aligned else 1
-                    if aligned:
-                        one = builder.module.add_metadata([ir.Constant(I32, 1)])
-                        store.set_metadata("nontemporal", one)
-        done = builder.add(head, builder.mul(lines, I64(em.lanes)))
-        rest = builder.sub(count, done)
-        with builder.if_then(builder.icmp_signed(">", rest, I64(0))):
-            write(done, valid_lanes(em, rest))
+        with builder.if_else(short) as (few, many):
+            with few:
+                letter = "f" if STORED[scaling.kind] in (F32, F64) else "i"
+                name = f"llvm.masked.store.v{em.lanes}{letter}{8 * size}.p0"
+                valid = valid_lanes(em, count)
+                v = value(I64(0), valid)
+                em.call(name, ir.VoidType(), v, place(I64(0)), I32(1), valid)
+            with many:
+                rest = builder.sub(builder.sub(count, head), builder.mul(lines, I64(em.lanes)))
+                edges(head, rest)
+
+        def index_of(k):
+            return builder.add(head, builder.mul(k, I64(em.lanes)))
+
+        def store_line(v, index, aligned):
+            store = builder.store(v, place(index))
+            store.align = LINE if aligned else 1
+            if aligned:
+                one = builder.module.add_metadata([ir.Constant(I32, 1)])
+                store.set_metadata("nontemporal", one)
+
+        def each_line(first, many, body):
+            with builder.if_else(streaming) as (past, through):
+                for branch, aligned in ((past, True), (through, False)):
+                    with branch, cgutils.for_range(builder, many) as loop:
+                        index = index_of(builder.add(first, loop.index))
+                        far = builder.add(ahead, builder.mul(index, I64(x_size)))
+                        for step in range(0, em.lanes * x_size, LINE):
+                            prefetch(em, pointers[0], builder.add(far, I64(step)), FAR)
+                        body(loop.index, index, aligned)
+
+        if swift is None:
+            each_line(I64(0), lines, lambda _, i, aligned: store_line(value(i, None), i, aligned))
+        else:
+            doubts = cgutils.alloca_once(builder, I64)
+
+            def store_swiftly(k, index, aligned):
+                codes, doubt = swift.line(pointers, index, em.lanes)
+                with builder.if_else(doubt, likely=False) as (unsure, sure):
+                    with unsure:
+                        bit = builder.shl(I64(1), k)
+                        builder.store(builder.or_(builder.load(doubts), bit), doubts)
+                    with sure:
+                        store_line(codes, index, aligned)
+
+            # Lines in doubt are done after 64 others, so that these keep their registers.
+            groups = builder.udiv(builder.add(lines, I64(63)), I64(64))
+            with cgutils.for_range(builder, groups) as group:
+                first = builder.mul(group.index, I64(64))
+                many = builder.sub(lines, first)
+                many = builder.select(builder.icmp_signed("<", many, I64(64)), many, I64(64))
+                builder.store(I64(0), doubts)
+                each_line(first, many, store_swiftly)
+                left = em.call("llvm.ctpop.i64", I64, builder.load(doubts))
+                with cgutils.for_range(builder, left):
+                    left = builder.load(doubts)
+                    k = em.call("llvm.cttz.i64", I64, left, I1(1))
+                    builder.store(builder.and_(left, builder.sub(left, I64(1))), doubts)
+                    index = index_of(builder.add(first, k))
+                    store_line(value(index, None), index, False)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -50,6 +50,12 @@ class Sum:
         alone = not any(self.arrays[1:]) and not self.masked
         return alone and kind_of(self.x) in ("int8", "uint8", "int16")
 
+    @property
+    def paired(self):
+        """Whether numbers may be read two at a time: bfloat16 alone."""
+        alone = not any(self.arrays[2:]) and not self.masked and not self.exact
+        return alone and all(kind_of(a) == "bfloat16" for a in self.arrays[:2] if a)
+
     def real(self, k):
         """Whether array k holds real numbers that are subtracted beside complex ones."""
         return self.complex and k < 2 and kind_of(self.arrays[k]) not in COMPLEX

@@ -237,6 +237,12 @@ class Emitter:
             return (b.sitofp if kind in SIGNED else b.uitofp)(v, wide), None
         return b.fpext(v if kind == "float32" else self.narrow_float(kind, v), wide), None
 
+    def pair_of(self, codes):
+        """Float32 of two vectors of bfloat16, read as one of 32 bits: even lanes, odd lanes."""
+        b, single = self.b, self.vector(F32)
+        upper = b.and_(codes, self.like(codes, 0xFFFF0000))
+        return b.bitcast(b.shl(codes, self.like(codes, 16)), single), b.bitcast(upper, single)
+
     def narrow_float(self, kind, v):
         """Float32 lanes of a float of 8 or 16 bits."""
         b = self.b
@@ -296,6 +302,19 @@ class Emitter:
         n = v.type.count
         even, odd = (ir.Constant(ir.VectorType(I32, n // 2), list(range(i, n, 2))) for i in (0, 1))
         return self.b.shuffle_vector(v, v, even), self.b.shuffle_vector(v, v, odd)
+
+    def alternate(self, vectors):
+        """Of each two vectors that follow each other, the even lanes and the odd lanes."""
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        return [half for pair in pairs for half in self.halve(self.join(pair))]
+
+    def neighbours(self, vectors):
+        """The vectors of which `alternate` made these."""
+        n = vectors[0].type.count
+        places = [k // 2 + n * (k % 2) for k in range(2 * n)]
+        low, high = (ir.Constant(ir.VectorType(I32, n), places[k : k + n]) for k in (0, n))
+        pairs = zip(vectors[::2], vectors[1::2], strict=True)
+        return [self.b.shuffle_vector(p, q, half) for p, q in pairs for half in (low, high)]
 
     def tree(self, parts, add):
         """Sum of a list as a balanced tree of neighbours."""

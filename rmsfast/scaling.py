@@ -297,7 +297,9 @@ class _Scaled:
             raise _arguments.fail(function, "gain_offset", "be 0 without a gain", gain_offset)
         if self.kind.startswith("complex"):
             raise TypeError(f"{function}: x must be real, got dtype {self.array.dtype}")
-        found = _arguments.gain(function, gain, self.shape, self.axes, self.options["format"])
+        found = _arguments.gain(
+            function, gain, self.shape, self.axes, self.options["format"], self.kind
+        )
         if found is not None and self.out is not None and np.may_share_memory(found[0], self.out):
             found = found[0].copy(), found[1]
         if _launch.kernels() is None:
