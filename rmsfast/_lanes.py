@@ -175,9 +175,10 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
     signature = types.void(types.voidptr, arrays, how, pointers, scale, types.intp)
 
     def codegen(context, builder, signature, args):
-        # Processors with vectors of 32 bytes are slow in parting what fills two of them.
-        em = Emitter(context, builder, WIDTH if x86_has(context, "avx512f") else WIDTH // 2)
         total = Sum(*signature.args[1:3])
+        # Processors with vectors of 32 bytes are slow in parting what fills two of them.
+        long = total.whole or x86_has(context, "avx512f")
+        em = Emitter(context, builder, WIDTH if long else WIDTH // 2)
         pointers = cgutils.unpack_tuple(builder, args[3])
         state = builder.bitcast(args[0], em.vector(F64).as_pointer())
         count, vectors = args[5], LANES // em.lanes
