@@ -367,8 +367,9 @@ def gain(
     if array.ndim and half and kind == kind_of_x:
         return np.ascontiguousarray(array, array.dtype.newbyteorder("=")), kind
     if array.nbytes <= _formats.SMALL_BYTES:
-        wanted = "float32" if array.ndim and half and kind in _formats.NARROW else "float64"
-        (array,), (kind,) = _formats.cast([array], (kind,), (wanted,))
+        single = bool(array.ndim) and half and kind in _formats.NARROW
+        to = ("float32" if single else "float64",)
+        (array,), (kind,) = _formats.cast([array], (kind,), to)
     return array, kind
 
 
