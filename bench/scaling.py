@@ -8,6 +8,7 @@ back to back, when the threads of the last call are still awake, and each after 
 """
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +31,13 @@ CROSSING = (
     *("unit_rms float32 rows", "rms_norm bfloat16 rows"),
 )
 PAUSE = 0.005  # seconds, after which the threads of OpenMP sleep
-LONGEST = 0.02  # seconds for the rounds of one point
+AWAKE = 5  # calls back to back, of which the best counts
 
 
 def main() -> None:
     """Measure, print, and store or draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=9, metavar="N")
+    parser.add_argument("--rounds", type=int, default=15, metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to store the results")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="where to draw them")
     options = parser.parse_args()
@@ -61,19 +62,22 @@ def series(
     threads: Sequence[int],
     rounds: int,
 ) -> list[dict[str, Any]]:
-    """Times of `rms` of float32 against a length of the array, for each number of threads."""
-    times: dict[int, list[float]] = {count: [] for count in threads}
-    for n in counts:
-        rows, columns = shape(int(n))
-        x = np.resize(
-            np.random.default_rng(0).standard_normal(1 << 20, np.float32), (rows, columns)
-        )
-        for count in threads:
-            with roofline.threads_set(count):
-                times[count].append(median_time(lambda x=x: rmsfast.rms(x), rounds))
+    """Times of `rms` of float32 against a length of the array, for each number of threads.
+
+    Every round goes through all lengths, so that what disturbs the machine for a moment does not
+    count at one of them in every round.
+    """
+    values = np.random.default_rng(0).standard_normal(1 << 20, np.float32)
+    arrays = [np.resize(values, shape(int(n))) for n in counts]
     found = []
     for count in threads:
-        call, each, worst = fit(counts, times[count])
+        with roofline.threads_set(count):
+            calls = [roofline.batch(functools.partial(rmsfast.rms, x)) for x in arrays]
+            taken = [
+                [hardware.seconds(call) / batch for call, batch in calls] for _ in range(rounds)
+            ]
+        times = np.median(taken, axis=0).tolist()
+        call, each, worst = fit(counts, times)
         print(
             f"{name}, {roofline.threads_text(count)}: {call * 1e6:.1f} us + n x "
             f"{each * 1e9:.2f} ns, off by at most {worst:.0%}"
@@ -81,18 +85,12 @@ def series(
         found.append({
             "threads": count,
             "n": [int(n) for n in counts],
-            "seconds": times[count],
+            "seconds": times,
             "call_seconds": call,
             "seconds_each": each,
             "largest_deviation": worst,
         })  # fmt: skip
     return found
-
-
-def median_time(call: Callable[[], object], rounds: int) -> float:
-    """Median time of a warm call."""
-    calls, count = roofline.batch(call)
-    return float(np.median([hardware.seconds(calls) / count for _ in range(rounds)]))
 
 
 def fit(counts: Sequence[int], times: Sequence[float]) -> tuple[float, float, float]:
@@ -116,44 +114,40 @@ def parallel_from(nbytes: int) -> Iterator[None]:
 
 
 def crossover(name: str, rounds: int) -> dict[str, Any]:
-    """Times of serial and parallel calls around the size from which the latter are faster."""
+    """Times of serial and parallel calls around the size from which the latter are faster.
+
+    Every round goes through all sizes, so that what disturbs the machine for a moment does not
+    count at one of them in every round.
+    """
     [problem] = (p for p in PROBLEMS if p.name == name)
-    found: dict[str, Any] = {"problem": name, "nbytes": []}
-    times: dict[str, list[float]] = {}
-    for size in AROUND:
-        case = prepare(problem, size)
-        found["nbytes"].append(case.nbytes)
-        with parallel_from(0):
-            case.call()  # compile
-        for label, pause in (("back to back", 0.0), ("after a pause", PAUSE)):
-            serial, parallel = in_turn(case.call, pause, rounds)
-            times.setdefault(f"serial, {label}", []).append(serial)
-            times.setdefault(f"parallel, {label}", []).append(parallel)
-    found["seconds"] = times
-    for label in ("back to back", "after a pause"):
-        a, b = (np.array(times[f"{kind}, {label}"]) for kind in ("serial", "parallel"))
-        found[label] = crossing(found["nbytes"], np.log(a / b))
+    cases = [prepare(problem, size) for size in AROUND]
+    sizes = [case.nbytes for case in cases]
+    with parallel_from(0):
+        cases[0].call()  # compile
+    found: dict[str, Any] = {"problem": name, "nbytes": sizes, "seconds": {}}
+    for label, pause in (("back to back", 0.0), ("after a pause", PAUSE)):
+        taken = [[in_turn(case.call, pause) for case in cases] for _ in range(rounds)]
+        serial, parallel = np.median(taken, axis=0).T
+        found["seconds"][f"serial, {label}"] = serial.tolist()
+        found["seconds"][f"parallel, {label}"] = parallel.tolist()
+        found[label] = crossing(sizes, np.log(serial / parallel))
         pays = "none" if found[label] is None else roofline.human(found[label])
         print(f"{name}, {label}: parallel pays from {pays}")
     return found
 
 
-def in_turn(call: Callable[[], object], pause: float, rounds: int) -> tuple[float, float]:
-    """Median times of a call in serial and in parallel; without a pause, of the second of two."""
-    times: list[tuple[float, float]] = []
-    start = time.perf_counter()
-    while len(times) < rounds or time.perf_counter() - start < LONGEST:
-        pair = []
-        for least in (1 << 62, 0):
-            with parallel_from(least):
-                if pause:
-                    time.sleep(pause)
-                else:
-                    call()
-                pair.append(hardware.seconds(call))
-        times.append((pair[0], pair[1]))
-    serial, parallel = np.median(times, axis=0).tolist()
-    return serial, parallel
+def in_turn(call: Callable[[], object], pause: float) -> list[float]:
+    """Times of a call in serial and in parallel; without a pause, the best of those after one."""
+    times = []
+    for least in (1 << 62, 0):
+        with parallel_from(least):
+            if pause:
+                time.sleep(pause)
+            else:
+                call()
+            turns = 1 if pause else AWAKE
+            times.append(min(hardware.seconds(call) for _ in range(turns)))
+    return times
 
 
 def crossing(sizes: Sequence[int], gains: Sequence[float]) -> int | None:
