@@ -36,6 +36,8 @@ CHAINS = 7
 STEPS = 1_000_000
 # Seconds of a sweep in which the time until all threads have woken does not count.
 WAKING = 0.002
+TURNS = 3  # of a call and the ceiling, of which the best make a pair
+SHORT = 0.01  # seconds of both: what disturbs longer ones disturbs each of their turns
 # Share of its CPUs that a sweep must have had for its time to say something about the machine.
 BUSY = 0.9
 
@@ -72,7 +74,7 @@ class Sweep(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Time of a call and of the ceiling around it, in seconds."""
+    """Time of a call and of the ceiling in turn with it, in seconds."""
 
     call: float
     ceiling: float
@@ -315,12 +317,12 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def rates(methods: Sequence[Sweep], rounds: int) -> list[float]:
-    """Median bytes per second of each method, all of them timed in turn."""
+    """Bytes per second of each method at best, all of them timed in turn."""
     for sweep in methods:
         sweep.run()
     times = np.array([[seconds(sweep.run) for sweep in methods] for _ in range(rounds)])
     counted = np.array([sweep.nbytes for sweep in methods])
-    return (counted / np.median(times, axis=0)).tolist()  # type: ignore[no-any-return]
+    return (counted / times.min(axis=0)).tolist()  # type: ignore[no-any-return]
 
 
 def ceilings(nbytes: int, threads: int | None = None, *, rounds: int = 9) -> dict[str, float]:
@@ -333,7 +335,7 @@ def ceilings(nbytes: int, threads: int | None = None, *, rounds: int = 9) -> dic
     threads : int or None, default None
         Threads that share the work; None means all.
     rounds : int, default 9
-        Times that each method runs, in turn with the others; the median counts.
+        Times that each method runs, in turn with the others; the best counts.
 
     Returns
     -------
@@ -361,31 +363,30 @@ def ceiling(kind: Kind, nbytes: int, threads: int | None = None, *, rounds: int 
 def paired(
     call: Callable[[], object], ceiling: Sweep, rounds: int, patience: float = 5.0
 ) -> tuple[list[Pair], bool]:
-    """Time a call and the ceiling in turn; each time of the call stands between two of the ceiling.
+    """Time a call and the ceiling in turn; a pair of short ones is the best of `TURNS` turns.
+
+    What disturbs a machine only ever takes time, so the best of a few turns is what it can do, and
+    as both have as many tries at the same moment, neither is favoured.
 
     Returns
     -------
     pairs : list of Pair
-        `rounds` pairs. A pair counts only if the ceiling had its CPUs to itself before and after
-        the call.
+        `rounds` pairs. A pair counts only if the ceiling had its CPUs to itself in every turn.
     quiet : bool
         False if there were not enough of these in `patience` seconds: then every pair taken is
         returned, at least `rounds`.
     """
-    call()
+    count = TURNS if seconds(call) + seconds(ceiling.run) < SHORT else 1
     pairs: list[Pair] = []
     undisturbed: list[Pair] = []
-    before, was_quiet = busy_seconds(ceiling)
     start = time.perf_counter()
     while len(pairs) < rounds or time.perf_counter() - start < patience:
-        taken = seconds(call)
-        after, is_quiet = busy_seconds(ceiling)
-        pairs.append(Pair(taken, (before + after) / 2))
-        if was_quiet and is_quiet:
+        turns = [(*busy_seconds(ceiling), seconds(call)) for _ in range(count)]
+        pairs.append(Pair(min(turn[2] for turn in turns), min(turn[0] for turn in turns)))
+        if all(turn[1] for turn in turns):
             undisturbed.append(pairs[-1])
         if len(undisturbed) == rounds:
             return undisturbed, True
-        before, was_quiet = after, is_quiet
     return pairs, False
 
 

@@ -258,6 +258,11 @@ def compare(old: Report, new: Report) -> list[dict[str, Any]]:
     return sorted(ratios, key=lambda ratio: ratio["ratio"])
 
 
+def agreeing(ratios: Sequence[dict[str, Any]]) -> int:
+    """Count the ratios that are 1 within their spread."""
+    return sum(ratio["low"] <= 1 <= ratio["high"] for ratio in ratios)
+
+
 def key(row: dict[str, Any]) -> tuple[str, int, int]:
     """What makes two rows comparable."""
     return row["problem"], row["working_set"], row["threads"]

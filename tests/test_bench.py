@@ -215,6 +215,37 @@ def test_compare_gives_ratios_of_shares_with_their_spread():
     assert ratio["high"] == pytest.approx(2 / 3)
 
 
+@pytest.mark.parametrize(("low", "high", "agree"), [(0.9, 1.1, 1), (1.0, 1.0, 1), (1.01, 1.2, 0)])
+def test_agreeing_counts_ratios_that_may_be_one(low, high, agree):
+    assert roofline.agreeing([{"low": low, "high": high}]) == agree
+
+
+@pytest.mark.parametrize(
+    ("times", "alone", "pair", "quiet"),
+    [  # of (ceiling, call) turn by turn
+        ([(3.0, 0.5), (2.0, 0.3), (4.0, 0.4)], [True] * 3, (0.3, 2.0), True),
+        ([(3.0, 0.5), (2.0, 0.3), (4.0, 0.4)], [True, False, True], (0.3, 2.0), False),
+    ],
+)
+def test_paired_takes_the_best_of_turns(monkeypatch, times, alone, pair, quiet):
+    ceilings = iter([(turn[0], free) for turn, free in zip(times, alone, strict=True)])
+    calls = iter([0.0, 0.0, *(turn[1] for turn in times)])
+    monkeypatch.setattr(hardware, "busy_seconds", lambda _: next(ceilings))
+    monkeypatch.setattr(hardware, "seconds", lambda _: next(calls))
+    ceiling = hardware.Sweep("read, 1 row", "read", 1, 1, lambda: None)
+    found = hardware.paired(lambda: None, ceiling, rounds=1, patience=0.0)
+    assert found == ([hardware.Pair(*pair)], quiet)
+
+
+def test_paired_takes_long_calls_once_a_pair(monkeypatch):
+    monkeypatch.setattr(hardware, "busy_seconds", lambda _: (2.0, True))
+    calls = iter([1.0, 2.0, 0.5, 0.25])
+    monkeypatch.setattr(hardware, "seconds", lambda _: next(calls))
+    ceiling = hardware.Sweep("read, 1 row", "read", 1, 1, lambda: None)
+    found = hardware.paired(lambda: None, ceiling, rounds=2)
+    assert found == ([hardware.Pair(0.5, 2.0), hardware.Pair(0.25, 2.0)], True)
+
+
 @pytest.mark.parametrize(("least", "status"), [(None, 0), (0.6, 0), (0.7, 1)])
 def test_bench_compare_fails_where_all_of_the_spread_is_less(tmp_path, capsys, least, status):
     old, new = tmp_path / "old.json", tmp_path / "new.json"
@@ -225,7 +256,10 @@ def test_bench_compare_fails_where_all_of_the_spread_is_less(tmp_path, capsys, l
     lines = capsys.readouterr().out.splitlines()
     expected = ["rms", "float32", "rows", "1", "MiB", "2", "0.500", "0.250-0.667", "1.000"]
     assert lines[1].split() == expected + ["FAILED"] * status
-    assert lines[2] == "median of 1 ratios of shares of the ceiling, new over old: 0.500"
+    assert lines[2:] == [
+        "median of 1 ratios of shares of the ceiling, new over old: 0.500",
+        "0 of them are 1 within their spread",
+    ]
 
 
 @pytest.mark.parametrize(
