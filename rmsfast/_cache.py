@@ -24,6 +24,7 @@ SOURCES = (
     "_swift.py",
     "_stores.py",
     "_kernels.py",
+    "_column_kernels.py",
     "_scalings.py",
     "_relative.py",
     "_continued.py",

@@ -98,7 +98,7 @@ def decoded(array: np.ndarray, kind: str) -> np.ndarray:
 def rounded(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Float64 rounded once, to nearest even; ml_dtypes alone would go by way of float32."""
     with np.errstate(all="ignore"):
-        if dtype.name in CODES and dtype != np.float16 and values.dtype == np.float64:
+        if dtype.itemsize < 4 and dtype != np.float16 and values.dtype == np.float64:
             single = values.astype(np.float32)
             back = single.astype(np.float64)
             # Made odd where it is not exact, float32 tells the second rounding its side.

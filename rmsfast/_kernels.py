@@ -18,30 +18,22 @@ import numpy as np
 from numba import njit, prange
 
 from rmsfast._lanes import (
-    DEPTH,
     accumulate,
-    accumulate_columns,
-    clear_columns,
     cleared,
     columns_tuple,
     field_space,
     found_at,
     lane_states,
     numbers_of_value,
-    reduce_columns,
     reduce_lanes,
     reduce_rows,
     roots_of,
-    state_size,
     term,
     two_product,
 )
 from rmsfast._layout import APART
 from rmsfast._memory import (
-    address,
     addresses,
-    advance,
-    aligned,
     apart,
     fetch,
     moved,
@@ -50,9 +42,9 @@ from rmsfast._memory import (
     scratch_space,
     strides_of,
 )
-from rmsfast._partial import BLOCK, EXTENT_FIELDS
+from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
-from rmsfast._vectors import LANES, SCRATCH, WIDTH
+from rmsfast._vectors import SCRATCH, WIDTH
 
 LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the range of float64
 UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
@@ -212,10 +204,18 @@ def load(partials, k):
     )  # fmt: skip
 
 
-@inner
+@hot
 def store(partials, k, p):
-    for i in range(min(len(p), partials.shape[1])):
-        partials[k, i] = p[i]
+    partials[k, 0], partials[k, 1], partials[k, 2], partials[k, 3] = p[0], p[1], p[2], p[3]
+    partials[k, 4], partials[k, 5], partials[k, 6], partials[k, 7] = p[4], p[5], p[6], p[7]
+
+
+@hot
+def store_found(partials, k, p, how):
+    """Store a partial with its extents, if there are any."""
+    store(partials, k, p)
+    if how[2] is not None:
+        partials[k, 8], partials[k, 9], partials[k, 10], partials[k, 11] = p[8], p[9], p[10], p[11]
 
 
 # --------------------------------------------------------------------------- row sums
@@ -406,15 +406,21 @@ def short_roots(arrays, how, wide, g, outer, length, out, flags, begin, end):
     for first in range(begin, end, WIDTH):
         n = min(WIDTH, end - first)
         sum_rows(arrays, how, g, outer, length, first, n, states, fields)
-        usual = usual_roots(fields, out, wide)
-        for i in range(n):
-            if usual and flags is None:
-                out[first + i] = found_at(fields, 0, i)
-            else:
-                p = columns_tuple(fields, i)
-                bases = offsets(arrays, g, 0, outer, first + i)
-                p = checked(arrays, how, wide, arrays[4], how[2], g, outer, 0, bases, 0, length, p)
-                finish(p[:8], out, flags, first + i)
+        store_roots(arrays, how, wide, g, outer, 0, length, out, flags, first, n, fields)
+
+
+@hot
+def store_roots(arrays, how, wide, g, outer, apart, length, out, flags, first, n, fields):
+    """The roots of n rows of one block from `first` on, whose partials stand in `fields`."""
+    usual = usual_roots(fields, out, wide)
+    for i in range(n):
+        if usual and flags is None:
+            out[first + i] = found_at(fields, 0, i)
+        else:
+            p = columns_tuple(fields, i)
+            bases = offsets(arrays, g, 0, outer, first + i)
+            p = checked(arrays, how, wide, arrays[4], how[2], g, outer, apart, bases, 0, length, p)
+            finish(p[:8], out, flags, first + i)
 
 
 @parallel
@@ -436,7 +442,8 @@ def row_partials(
         row += base
         bases = offsets(arrays, g, 0, outer, row)
         n = min(length - start, BLOCK)
-        store(partials, unit, sum_block(arrays, how, wide, g, outer, awkward, bases, start, n))
+        p = sum_block(arrays, how, wide, g, outer, awkward, bases, start, n)
+        store_found(partials, unit, p, how)
 
 
 @parallel
@@ -448,112 +455,6 @@ def row_partials_parallel(
         b = min(a + share, end)
         row_partials(
             arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, a, b
-        )
-
-
-# ------------------------------------------------------------------------ column sums
-
-
-@inner
-def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, tile):
-    """Add coordinates start to stop of neighbouring rows to the lanes of a tile."""
-    memory = scratch_space(0)
-    end, last = g.shape[1], outer - 1
-    strides = strides_of(arrays, g, last, 1)
-    ahead = DEPTH * LANES * g[1, end - 1]
-    first = start
-    if ragged == 0 and end == outer + 1:
-        # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
-        first = stop - (stop - start) % (DEPTH * LANES)
-        steps = strides_of(arrays, g, outer, LANES)
-        for j in range(start, first, DEPTH * LANES):
-            for lane in range(LANES):
-                places = moved(bases, offsets(arrays, g, outer, end, j + lane))
-                pointers = addresses(arrays, places, 0)
-                at = advance(lanes, lane * tile * 8)
-                accumulate_columns(
-                    at, LANES * tile * 8, arrays, how, pointers, None, steps, ahead, columns
-                )
-    for j in range(first, stop):
-        places = moved(bases, offsets(arrays, g, outer, end, j))
-        pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
-        at = advance(lanes, (j % LANES) * tile * 8)
-        accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, None, ahead, columns)
-
-
-@serial
-def column_partials(
-    arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end
-):
-    """partials[(row - row0) * blocks + k] = the partial of block first + k of a row.
-
-    A unit is one block of a tile: `tile` rows that are neighbours in memory, read one
-    coordinate after the other. Tiles are counted from `base`, whose first row is row0.
-    """
-    columns = g[0, outer - 1]
-    tiles = (columns + tile - 1) // tile
-    row0 = base // tiles * columns + base % tiles * tile
-    memory = np.empty(state_size(arrays, how) * LANES * tile + WIDTH)
-    fields = np.empty((EXTENT_FIELDS, WIDTH))
-    for unit in range(begin, end):
-        block, above = unit % blocks, base + unit // blocks
-        t, prefix = above % tiles, above // tiles
-        start = (first + block) * BLOCK
-        stop = min(length, start + BLOCK)
-        row = prefix * columns + t * tile
-        n = min(tile, columns - t * tile)
-        bases = offsets(arrays, g, 0, outer, row)
-        state = aligned(memory)  # here, so that the memory is kept while the loop runs
-        clear_columns(state, LANES * tile, arrays, how)
-        sum_tile(arrays, how, g, outer, ragged, bases, start, stop, n, state, tile)
-        for c in range(0, n, WIDTH):
-            lanes = advance(state, c * 8)
-            reduce_columns(
-                lanes, LANES * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0)
-            )
-            for i in range(min(WIDTH, n - c)):
-                p = columns_tuple(address(fields, 0), i)
-                own = offsets(arrays, g, 0, outer, row + c + i)
-                p = checked(
-                    arrays,
-                    how,
-                    wide,
-                    arrays[4],
-                    how[2],
-                    g,
-                    outer,
-                    ragged | APART,
-                    own,
-                    start,
-                    stop - start,
-                    p,
-                )
-                store(partials, (row + c + i - row0) * blocks + block, p)
-
-
-@parallel
-def column_partials_parallel(
-    arrays,
-    how,
-    wide,
-    g,
-    outer,
-    ragged,
-    length,
-    base,
-    first,
-    blocks,
-    tile,
-    partials,
-    begin,
-    end,
-    share,
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        column_partials(
-            arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, a, b
         )
 
 

@@ -27,6 +27,7 @@ import numpy as np
 
 MODULES = (  # those that define kernels
     "_kernels",
+    "_column_kernels",
     "_scalings",
     "_relative",
     "_continued",
@@ -34,8 +35,9 @@ MODULES = (  # those that define kernels
     "_compare_kernels",
     "_dose_kernels",
 )
-# Less work is done sooner than a second thread is woken: measured by bench/scaling.py, threads pay
-# from 0.4 to 1.8 MiB in calls back to back, from 2 to 8 MiB when the threads have gone to sleep.
+# Less work is done sooner than a second thread is woken: measured by bench/scaling.py on two CPUs,
+# threads pay from 0.4 to 2.4 MiB in calls back to back, and from 2.1 to 9.8 MiB in calls after a
+# pause, when the threads have gone to sleep.
 PARALLEL_BYTES = 1 << 21
 SHARE_BYTES = 1 << 18  # work handed to a thread at a time
 SLICE_BYTES = 1 << 27  # work of a thread between two looks at Ctrl-C
@@ -61,6 +63,7 @@ def kernels() -> ModuleType | None:
     return modules[0] if modules else None
 
 
+@cache
 def kernel(name: str) -> Any:
     """Return a kernel by its name."""
     return next(getattr(m, name) for m in _modules or () if hasattr(m, name))
@@ -173,14 +176,21 @@ def threads_for(threads: int | None) -> int:
 def thread_limits() -> list[tuple[int, str]]:
     """List what bounds the number of threads, and the name of it, the tightest first."""
     try:
-        limits = [(len(os.sched_getaffinity(0)), "processor affinity")]
+        free = len(os.sched_getaffinity(0)), "processor affinity"
     except AttributeError:
-        limits = [(os.cpu_count() or 1, "processors")]
+        free = os.cpu_count() or 1, "processors"
+    return sorted((free, *lasting_limits()), key=lambda limit: limit[0])
+
+
+@cache
+def lasting_limits() -> list[tuple[int, str]]:
+    """List the bounds that hold as long as the process."""
+    limits = []
     if quota := cpu_quota():
         limits.append((quota, "CPU quota of the control group"))
     with suppress(KeyError, ValueError):
         limits.append((max(1, int(os.environ["NUMBA_NUM_THREADS"])), "NUMBA_NUM_THREADS"))
-    return sorted(limits, key=lambda limit: limit[0])
+    return limits
 
 
 @cache
@@ -221,11 +231,22 @@ def _text(path: str) -> str:
 # ---------------------------------------------------------------------------------- launch
 
 
-def launch(name: str, args: Args, units: int, unit_bytes: int, threads: int | None = None) -> None:
-    """Run a kernel on units 0 to `units`, in slices short enough to interrupt."""
-    serial = compiled(kernel(name), (*args, 0, units))
+def launch(
+    name: str,
+    args: Args,
+    units: int,
+    unit_bytes: int,
+    threads: int | None = None,
+    key: Hashable = None,
+) -> None:
+    """Run a kernel on units 0 to `units`, in slices short enough to interrupt.
+
+    `key` as for `compiled`.
+    """
+    whole = (*args, 0, units)
+    serial = compiled(kernel(name), whole, key)
     if units * unit_bytes < PARALLEL_BYTES:
-        serial(*args, 0, units)
+        serial(*whole)
         return
     workers = threads_for(threads) if _may_start else 1
     step = max(1, SLICE_BYTES // max(1, unit_bytes)) * workers
@@ -234,7 +255,7 @@ def launch(name: str, args: Args, units: int, unit_bytes: int, threads: int | No
         if workers > 1 and end - begin > 1 and _region.acquire(blocking=False):
             try:
                 share = min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers))
-                _in_parallel(name, (*args, begin, end, max(1, share)), workers)
+                _in_parallel(name, (*args, begin, end, max(1, share)), workers, key)
             finally:
                 _region.release()
         else:
@@ -246,16 +267,20 @@ def parallel_region() -> threading.Lock:
     return _region
 
 
-def _in_parallel(name: str, args: Args, workers: int) -> None:
+def _in_parallel(name: str, args: Args, workers: int, key: Hashable) -> None:
     """Run a parallel kernel; the caller's number of Numba threads stays."""
     import numba
 
     if not _start_threads():
-        compiled(kernel(name), args[:-1])(*args[:-1])
+        compiled(kernel(name), args[:-1], key)(*args[:-1])
         return
-    run = compiled(kernel(name + "_parallel"), args)
+    run = compiled(kernel(name + "_parallel"), args, key)
     before = numba.get_num_threads()
-    numba.set_num_threads(min(workers, numba.config.NUMBA_NUM_THREADS))
+    wanted = min(workers, numba.config.NUMBA_NUM_THREADS)
+    if wanted == before:
+        run(*args)
+        return
+    numba.set_num_threads(wanted)
     try:
         run(*args)
     finally:

@@ -1,13 +1,16 @@
 """Relative errors: an error and the size that it is divided by, from the same walk."""
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from rmsfast import _launch, _layout, _sums
 from rmsfast._inputs import Inputs
+from rmsfast._partial import BLOCK
 
+UNPIECED = 1 << 16  # numbers of each array that stay in cache from one walk to the next
 # What each reference divides by; the first two are roots of sums of squares themselves.
 REFERENCES = {
     "x": "SQUARES",
@@ -59,12 +62,36 @@ def ratios(
             walks.append(_layout.walk(inputs.shape, inputs.axes, own, plan.order))
             exact = exact if kind == kernels.SQUARES else True
             hows.append((omit, exact, None if squares else True))
+    quotients(walks, hows, kind, spare, found, flags, inputs.threads)
+    return _layout.in_order(found, plan), _layout.in_order(flags, plan)
+
+
+def quotients(
+    walks: list[_layout.Walk],
+    hows: list[_sums.How],
+    kind: int,
+    spare: np.ndarray,
+    found: np.ndarray,
+    flags: np.ndarray,
+    threads: int | None,
+    keys: tuple[Hashable, ...] = (None, None),
+) -> None:
+    """Errors over sizes, and flags, of walks of errors and of what sizes are made of.
+
+    `keys` as for `_launch.compiled`, of the types of each walk.
+    """
+    plan, divide = walks[0].plan, _launch.kernel("ratios")
+    if plan.length <= BLOCK and plan.rows * plan.length <= UNPIECED and not plan.columns:
+        pairs = zip(walks, hows, keys, strict=False)
+        sums = [_sums.rows_of(w, h, 0, plan.rows, 0, 1, threads, key) for w, h, key in pairs]
+        args = (sums[0], sums[-1], kind, spare, found, flags, 0, plan.rows)
+        _launch.call(divide, args, found.dtype)
+        return
     for piece in _sums.pieces(walks):
         part = slice(piece.first_row, piece.first_row + piece.rows)
-        sums = _sums.partials(walks, hows, piece, inputs.threads)
+        sums = _sums.partials(walks, hows, piece, threads, keys)
         args = (sums[0], sums[-1], kind, spare[part], found[part], flags[part], 0, piece.rows)
-        _launch.call(kernels.ratios, args)
-    return _layout.in_order(found, plan), _layout.in_order(flags, plan)
+        _launch.call(divide, args, found.dtype)
 
 
 Centres = tuple[np.ndarray, _layout.Operand]  # means of rows: what rounding took, broadcast to x

@@ -1,8 +1,8 @@
-"""Calls on small arrays of plain layout: what they need, kept from one call to the next.
+"""Calls on plain arrays: what they need, kept from one call to the next.
 
-Checking the arguments of such a call takes longer than the answer. Here the shapes, strides
-and dtypes of arrays that were found good once are the key to a plan; whatever is not plain
-gives None, and takes the long way.
+Checking the arguments of a call takes longer than the answer for a small array. Here the shapes,
+strides and dtypes of arrays and the options that were found good once are the key to a plan;
+whatever is not plain gives None before anything is written, and takes the long way.
 """
 
 import math
@@ -11,124 +11,34 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _sums
+from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _sums
+from rmsfast._partial import BLOCK
 
 ONE = np.ones(1)
+CODED_BYTES = 1 << 13  # arrays of codes that are sooner converted than others, which takes longer
+ZEROS = ("raise", "zero", "nan")
 Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]
 
 
-class Prepare(NamedTuple):
-    """A conversion to another dtype, in C order of permuted axes."""
-
-    dtype: np.dtype
-    order: tuple[int, ...] | None
-
-
-class Reduction(NamedTuple):
-    """The root of the mean square along one axis, or all."""
-
-    view: np.dtype | None  # of arrays, as the kernels see them
-    prepare: tuple[Prepare | None, ...]  # what is done to each array first
-    walk: tuple[Any, ...]
-    rows: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    key: str
+def plain(axis: Any, format: Any, threads: Any) -> bool:
+    """Whether an axis is in ints, since 1.0 is the same key as 1, a format named, threads some."""
+    ints = axis is None or type(axis) is int
+    if not ints and (type(axis) is not tuple or any(type(k) is not int for k in axis)):
+        return False
+    if format is not None and (type(format) is not str or format not in _formats.CODES):
+        return False
+    return threads is None or (type(threads) is int and threads > 0)
 
 
-def rms(x: np.ndarray, axis: Any) -> Any:
-    """RMS of an array; None where it is not small or plain."""
-    if axis is not None and type(axis) is not int:
-        return None
-    found = reduction(axis, (x.dtype, x.shape, x.strides))
-    return None if found is None else answer(found, first_row(x, found.prepare[0]), None)
-
-
-def rmse(x: np.ndarray, y: np.ndarray, axis: Any) -> Any:
-    """RMS of the difference of two arrays; None where they are not small or plain."""
-    if axis is not None and type(axis) is not int:
-        return None
-    found = reduction(axis, (x.dtype, x.shape, x.strides), (y.dtype, y.shape, y.strides))
-    if found is None:
-        return None
-    return answer(found, first_row(x, found.prepare[0]), first_row(y, found.prepare[1]))
-
-
-def answer(found: Reduction, x: np.ndarray, y: np.ndarray | None) -> Any:
-    if found.view is not None:
-        x, y = x.view(found.view), None if y is None else y.view(found.view)
-    result = np.empty(found.rows, found.dtype)
-    kernel = _launch.kernel_module("_kernels").row_roots
-    args = ((x, y, None, None, None), *found.walk, result, None, 0, found.rows)
-    _launch.call(kernel, args, found.key)
-    return result.reshape(found.shape) if found.shape else result[0]
-
-
-def first_row(a: np.ndarray, prepare: Prepare | None = None) -> np.ndarray:
-    """A one-dimensional view from the first element on."""
-    if prepare is not None:
-        a = a if prepare.order is None else a.transpose(prepare.order)
-        a = a.astype(prepare.dtype, order="C")
-    return a[0] if a.ndim == 2 else a if a.ndim == 1 else a[(0,) * (a.ndim - 1)]
-
-
-@lru_cache(maxsize=1024)
-def reduction(axis: int | None, *sides: Side) -> Reduction | None:
-    shapes = [shape for _, shape, _ in sides]
-    if not all(shapes) or not small(sides) or _launch.kernels() is None:
-        return None
-    try:
-        shape, axes = _arguments.common_shape("rms", ("x", "x_hat"), shapes, axis)
-    except ValueError:  # an AxisError is one; refused by name on the long way
-        return None
-    found = tuple(str(_formats.kind_of(dtype, None)) for dtype, _, _ in sides)
-    copied = sum(map(nbytes, sides)) <= _formats.SMALL_BYTES  # where that is cheaper
-    kind, *others = _formats.common(found) if copied else found
-    work = len(sides) * math.prod(shape) * np.dtype(_formats.kernel_dtype(kind)).itemsize
-    if {kind, *others} != {kind} or work > _launch.PARALLEL_BYTES:
-        return None
-    native = _formats.kernel_dtype(kind)
-    as_is = [k == kind and dtype.isnative for k, (dtype, _, _) in zip(found, sides, strict=True)]
-    if not copied and not all(as_is):
-        return None
-    prepare = [None if fits else Prepare(native, None) for fits in as_is]
-    steps = [
-        own if fits else in_c_order(given, native)
-        for fits, (_, given, own) in zip(as_is, sides, strict=True)
-    ]
-    plan = plan_of(shape, axes, shapes, steps, kind)
-    walked = [k for k in plan.order if shape[k] > 1]
-    if plan.awkward or walked != sorted(walked):
-        if not copied or any(own != shape for own in shapes):
-            return None
-        # Rows that do not lie side by side are copied so that they do.
-        order = (*(k for k in range(len(shape)) if k not in axes), *axes)
-        prepare = [Prepare(native, order)] * len(sides)
-        shape = tuple(shape[k] for k in order)
-        axes = tuple(range(len(shape) - len(axes), len(shape)))
-        count = len(sides)
-        plan = plan_of(shape, axes, [shape] * count, [in_c_order(shape, native)] * count, kind)
-    result = np.dtype(_formats.result_kind(found))
-    how = (None, _sums.exact((kind,), result, False), None)
-    wide = True if kind in ("float64", "complex128") else None
-    walk = (how, wide, plan.g, plan.outer, 0, plan.length)
-    rows_shape = tuple(n for k, n in enumerate(shape) if k not in axes)
-    return Reduction(
-        native if kind in _formats.CODES else None,
-        tuple(prepare),
-        walk,
-        plan.rows,
-        rows_shape,
-        result,
-        f"{len(sides)} {kind} {result}",
+def takes(out: Any, shape: tuple[int, ...], dtype: np.dtype, arrays: tuple[Any, ...]) -> bool:
+    """Whether `out` is a plain array for a result, apart from others."""
+    return (
+        type(out) is np.ndarray
+        and out.shape == shape
+        and out.dtype == dtype
+        and out.flags.writeable
+        and not any(np.may_share_memory(out, a) for a in arrays)
     )
-
-
-def small(sides: tuple[Side, ...]) -> bool:
-    """Whether arrays are of a known format, not empty, and too small for several threads."""
-    sizes = [nbytes(side) for side in sides]
-    known = all(_formats.kind_of(dtype, None) for dtype, _, _ in sides)
-    return known and min(sizes) > 0 and sum(sizes) < _launch.PARALLEL_BYTES
 
 
 def nbytes(side: Side) -> int:
@@ -137,6 +47,212 @@ def nbytes(side: Side) -> int:
 
 def in_c_order(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
     return np.empty(shape, dtype).strides
+
+
+# ------------------------------------------------------------------------------ reductions
+
+
+class Prepare(NamedTuple):
+    """A conversion to another format, in C order of permuted axes."""
+
+    kind: str
+    wanted: str
+    order: tuple[int, ...] | None
+
+
+class Reduction(NamedTuple):
+    """The root of the mean square of one array, or of the difference of two."""
+
+    prepare: tuple[Prepare | None, ...]  # what is done to each array first
+    view: np.dtype | None  # of arrays, as the kernels see them
+    plan: _layout.Plan
+    how: _sums.How
+    wide: bool | None
+    roots: np.dtype
+    dtype: np.dtype  # of the result
+    shape: tuple[int, ...]
+    ordered: bool  # whether rows are walked in the order of the result
+    task: _sums.Task | None
+    key: tuple[Any, ...]
+
+
+def reduced(
+    arrays: tuple[Any, ...],
+    axis: Any,
+    keepdims: Any,
+    dtype: Any,
+    out: Any,
+    format: Any,
+    threads: Any,
+) -> Any:
+    """RMS of an array, or of the difference of two; None where something is not plain."""
+    found = known(arrays, axis, keepdims, dtype, out, format, threads)
+    if found is None:
+        return None
+    seen, roots = views(found, arrays), np.empty(found.plan.rows, found.roots)
+    if found.task is None:
+        walk = _layout.Walk(seen, found.wide, found.plan)
+        _sums.roots(walk, found.how, roots, None, threads)
+    else:
+        name, args, units, unit_bytes = found.task
+        _launch.launch(name, (seen, *args, roots, None), units, unit_bytes, threads, found.key)
+    return finished(found, roots, out)
+
+
+def known(
+    arrays: tuple[Any, ...],
+    axis: Any,
+    keepdims: Any,
+    dtype: Any,
+    out: Any,
+    format: Any,
+    threads: Any,
+) -> Reduction | None:
+    """The plan of a reduction, None where something is not plain."""
+    if type(keepdims) is not bool or not plain(axis, format, threads):
+        return None
+    if dtype is not None and not isinstance(dtype, str | type | np.dtype):
+        return None
+    sides = []
+    for a in arrays:
+        if type(a) is not np.ndarray:
+            return None
+        sides.append((a.dtype, a.shape, a.strides))
+    found = reduction(axis, keepdims, dtype, format, *sides)
+    if out is None or found is None or takes(out, found.shape, found.dtype, arrays):
+        return found
+    return None
+
+
+def views(found: Reduction, arrays: tuple[Any, ...]) -> tuple[np.ndarray | None, ...]:
+    """The arrays as a kernel takes them."""
+    x = first_row(arrays[0], found.prepare[0], found.view)
+    y = None
+    if len(arrays) > 1:
+        y = first_row(arrays[1], found.prepare[1], found.view)
+    return x, y, None, None, None
+
+
+def first_row(a: np.ndarray, prepare: Prepare | None, view: np.dtype | None) -> np.ndarray:
+    """A one-dimensional view from the first element on."""
+    if prepare is not None:
+        (a,), _ = _formats.cast([a], (prepare.kind,), (prepare.wanted,))
+        a = np.ascontiguousarray(a if prepare.order is None else a.transpose(prepare.order))
+    a = a[0] if a.ndim == 2 else a if a.ndim == 1 else a[(0,) * (a.ndim - 1)]
+    return a if view is None else a.view(view)
+
+
+def finished(found: Reduction, values: np.ndarray, out: Any) -> Any:
+    """The values of the rows as what the caller asked for."""
+    if not found.ordered:
+        values = _layout.in_order(values, found.plan)
+    if values.dtype != found.dtype:
+        values = _formats.rounded(values, found.dtype)
+    if out is None:
+        return values.reshape(found.shape) if found.shape else values[0]
+    out[...] = values.reshape(found.shape)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def reduction(
+    axis: Any, keepdims: bool, dtype: Any, format: str | None, *sides: Side
+) -> Reduction | None:
+    """Plan of arrays of one format, or of such that are small enough to be converted to one."""
+    shapes = [shape for _, shape, _ in sides]
+    given = tuple(str(_formats.kind_of(own, format)) for own, _, _ in sides)
+    if not all(shapes) or "None" in given or not min(map(nbytes, sides)) or not _launch.kernels():
+        return None
+    try:  # what is refused is refused by name on the long way
+        shape, axes = _arguments.common_shape("rms", ("x", "x_hat"), shapes, axis)
+        result = _arguments.result_dtype("rms", dtype, _formats.result_kind(given))
+    except (ValueError, TypeError, ImportError):
+        return None
+    least = CODED_BYTES if set(given) <= set(_formats.CODES) else _formats.SMALL_BYTES
+    copied = sum(map(nbytes, sides)) <= least  # where that is cheaper than to compile
+    kind, *others = _formats.common(given) if copied else given
+    as_is = [k == kind and own.isnative for k, (own, _, _) in zip(given, sides, strict=True)]
+    if {kind, *others} != {kind} or not (copied or all(as_is)):
+        return None
+    native = _formats.kernel_dtype(kind)
+    order = None
+    steps = [
+        own if fits else in_c_order(there, native)
+        for fits, (_, there, own) in zip(as_is, sides, strict=True)
+    ]
+    plan = plan_of(shape, axes, shapes, steps, kind)
+    kept = axes
+    if copied and plan.awkward and not plan.columns and all(own == shape for own in shapes):
+        # Rows that do not lie side by side, nor their neighbours, are copied so that they do.
+        order = (*(k for k in range(len(shape)) if k not in axes), *axes)
+        shape = tuple(shape[k] for k in order)
+        axes = tuple(range(len(shape) - len(axes), len(shape)))
+        count = len(sides)
+        plan = plan_of(shape, axes, [shape] * count, [in_c_order(shape, native)] * count, kind)
+    walked = [k for k in plan.order if shape[k] > 1]
+    how = (None, _sums.exact((kind,), result, False), None)
+    wide = True if kind in ("float64", "complex128") else None
+    rows_shape = [n for k, n in enumerate(shape) if k not in axes]
+    if keepdims:
+        for k in kept:
+            rows_shape.insert(k, 1)
+    return Reduction(
+        tuple(
+            None if fits and order is None else Prepare(own, kind, order)
+            for fits, own in zip(as_is, given, strict=True)
+        ),
+        native if kind in _formats.CODES else None,
+        plan,
+        how,
+        wide,
+        np.dtype(np.float32 if result == np.float32 and how[1] is None else np.float64),
+        result,
+        tuple(rows_shape),
+        walked == sorted(walked),
+        _sums.task(plan, how, wide, len(sides) * native.itemsize, False),
+        (len(sides), kind, result),
+    )
+
+
+def related(
+    x: Any,
+    y: Any,
+    reference: str,
+    zero: str,
+    axis: Any,
+    keepdims: Any,
+    dtype: Any,
+    out: Any,
+    format: Any,
+    threads: Any,
+) -> Any:
+    """RMSE over a named size; None where something is not plain, or refused."""
+    # An error is the same either way: what makes the size comes first.
+    arrays = (y, x) if reference == "x_hat" else (x, y)
+    found = known(arrays, axis, keepdims, dtype, out, format, threads)
+    if found is None or reference == "std" or found.key[1].startswith("complex"):
+        return None  # some take a walk more
+    rows, own = found.plan.rows, _ratios.REFERENCES[reference]
+    error = views(found, arrays)
+    size = error[0], None, None, None, None
+    how = found.how if own == "SQUARES" else (None, True, True)
+    values = np.empty(rows, found.dtype if found.dtype == np.float32 else np.float64)
+    flags, spare = np.empty(rows, np.uint8), np.zeros((rows, 3))
+    _ratios.quotients(
+        [_layout.Walk(arrays, found.wide, found.plan) for arrays in (error, size)],
+        [found.how, how],
+        getattr(_launch.kernel_module("_relative"), own),
+        spare,
+        values,
+        flags,
+        threads,
+        (found.key, (1, found.key[1], how)),
+    )
+    if zero != "ieee" and np.count_nonzero(flags):
+        if zero == "raise":
+            return None
+        values[flags > 0] = np.nan
+    return finished(found, values, out)
 
 
 def plan_of(
@@ -155,95 +271,120 @@ def plan_of(
         for own, given in zip(shapes, strides, strict=True)
     ]
     steps += [None] * (5 - len(steps))
-    return _layout.plan(shape, axes, tuple(steps), (size,) * 5, (False,) * 5, (is_complex,) * 5)
+    nothing = (False,) * 5
+    return _layout.plan(shape, axes, tuple(steps), (size,) * 5, nothing, (is_complex,) * 5)
+
+
+# -------------------------------------------------------------------------------- scalings
 
 
 class Scaling(NamedTuple):
     """Rows over their size along one axis."""
 
-    view: np.dtype | None  # of x, as the kernels see it
+    view: np.dtype | None  # of x and the result, as the kernels see them
     plan: _layout.Plan
     how: _sums.How
     wide: bool | None
+    gain: np.dtype | None  # as the kernel takes it
+    key: str
 
 
 def scaled(
-    x: np.ndarray,
+    x: Any,
     axis: Any,
     mode: str,
     eps: float = 0.0,
     gain: np.ndarray | None = None,
     offset: float = 0.0,
     cast: bool | None = None,
-    nonzero: bool = False,
+    zero: Any = "nan",
+    target: Any = 1.0,
+    out: Any = None,
+    format: Any = None,
+    threads: Any = None,
 ) -> np.ndarray | None:
-    """x / size * (gain + offset); None where x is not small or plain.
-
-    With `nonzero` also where a row is 0.
-    """
-    if type(axis) is not int:
+    """x * target / size * (gain + offset); None where something is not plain, or refused."""
+    if type(x) is not np.ndarray or type(axis) is not int or not plain(axis, format, threads):
         return None
-    found = scaling((x.dtype, x.shape, x.strides), axis, gain is not None)
-    if found is None or (gain is not None and gain.shape != (x.shape[axis],)):
+    if type(zero) is not str or zero not in ZEROS or type(target) is not float:
         return None
-    view, plan, how, wide = found
-    result = np.empty(x.shape, x.dtype)
-    source, target = first_row(x), first_row(result)
-    if view is not None:
-        source, target = source.view(view), target.view(view)
+    if out is not x and out is not None and not takes(out, x.shape, x.dtype, (x,)):
+        return None
+    result = np.empty(x.shape, x.dtype) if out is None else out
+    gains = None if gain is None else gain.dtype
+    found = scaling((x.dtype, x.shape, x.strides), result.strides, axis, format, gains)
+    if found is None or not result.flags.writeable or not result.flags.aligned:
+        return None
+    if gain is not None and gain.shape != (x.shape[axis],):
+        return None
+    plan, key = found.plan, found.key
+    if plan.length > BLOCK and plan.rows < 4 * _launch.threads_for(threads):
+        return None
+    source, written = first_row(x, None, found.view), first_row(result, None, found.view)
     arrays = (source, None, None, None, None)
-    module, rows, key = _launch.kernel_module("_scalings"), plan.rows, (view or x.dtype)
-    if nonzero:
-        flags = np.empty(rows, np.uint8)
-        args: tuple[Any, ...] = (arrays, plan.g, plan.outer, plan.length, flags, 0, rows)
-        _launch.call(module.zero_rows, args, key)
-        if flags.any():
+    row_bytes = plan.length * (source.itemsize + written.itemsize)
+    if zero == "raise":
+        flags = np.empty(plan.rows, np.uint8)
+        args: tuple[Any, ...] = (arrays, plan.g, plan.outer, plan.length, flags)
+        _launch.launch("zero_rows", args, plan.rows, min(row_bytes, 512), threads, key)
+        if np.count_nonzero(flags):
             return None
-    writes = arrays if gain is None else (source, gain.astype(np.float64), None, None, None)
-    args = (arrays, how, wide, writes, cast, target, plan.g, plan.outer, 0, plan.length)
-    args += (getattr(module, mode), eps, np.nan, ONE, offset, None, False, 0, rows)
-    _launch.call(module.scale_rows, args, (key, gain is None, cast))
+    writes = arrays if gain is None else (source, gain.astype(found.gain), None, None, None)
+    args = (arrays, found.how, found.wide, writes, cast, written, plan.g, plan.outer, 0)
+    fill = 0.0 if zero == "zero" else np.nan
+    targets = ONE if target == 1.0 else np.array([target])
+    mode = getattr(_launch.kernel_module("_scalings"), mode)
+    args += (plan.length, mode, eps, fill, targets, offset)
+    args += (None, result.nbytes >= _sums.STREAMING_BYTES)
+    _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, (key, found.gain, cast))
     return result
 
 
 def normalized(
-    x: np.ndarray, gain: Any, eps: Any, axis: Any, offset: Any, cast: str, eps_mode: str
+    x: Any, gain: Any, eps: Any, axis: Any, offset: Any, cast: str, eps_mode: str, **options: Any
 ) -> np.ndarray | None:
     """As `scaled`, for valid choices and anything else; None also where that is not plain."""
     if type(eps) is not float or type(offset) is not float or not 0.0 <= eps < math.inf:
         return None
     if gain is None:
-        return scaled(x, axis, eps_mode.upper(), eps) if offset == 0.0 else None
+        return scaled(x, axis, eps_mode.upper(), eps, **options) if offset == 0.0 else None
     numbers = type(gain) is np.ndarray and gain.dtype in (np.float32, np.float64)
-    if not numbers or not math.isfinite(offset):
+    if not numbers or not math.isfinite(offset) or gain.nbytes > _formats.SMALL_BYTES:
         return None
     before = True if cast == "before_gain" else None
-    return scaled(x, axis, eps_mode.upper(), eps, gain, offset, before)
+    return scaled(x, axis, eps_mode.upper(), eps, gain, offset, before, **options)
 
 
 @lru_cache(maxsize=1024)
-def scaling(side: Side, axis: int, gains: bool) -> Scaling | None:
+def scaling(
+    side: Side, written: tuple[int, ...], axis: int, format: str | None, gains: np.dtype | None
+) -> Scaling | None:
     dtype, shape, strides = side
-    kind = _formats.kind_of(dtype, None)
-    if not shape or not dtype.isnative or not small((side, side)) or _launch.kernels() is None:
+    kind = _formats.kind_of(dtype, format)
+    if not shape or not dtype.isnative or not nbytes(side) or not _launch.kernels():
         return None
     if kind not in _formats.NARROW | {"float64"} or kind == "complex64":
         return None
     if not -len(shape) <= axis < len(shape):
         return None
     axis %= len(shape)
-    along = tuple(8 if k == axis else 0 for k in range(len(shape))) if gains else None
-    sides = (strides, along, None, None, None, np.empty(shape, dtype).strides)
-    size = dtype.itemsize
-    sizes, nothing = (size, 8, 1, 1, 1, size), (False,) * 6
-    plan = _layout.plan(shape, (axis,), sides, sizes, nothing, nothing)
+    along = None
+    if gains is not None:
+        half = kind in ("float16", "bfloat16") and gains == np.float32
+        gains = np.dtype(np.float32 if half else np.float64)
+        along = tuple(gains.itemsize if k == axis else 0 for k in range(len(shape)))
+    size, nothing = dtype.itemsize, (False,) * 6
+    sizes = (size, 1 if gains is None else gains.itemsize, 1, 1, 1, size)
+    plan = _layout.plan(
+        shape, (axis,), (strides, along, None, None, None, written), sizes, nothing, nothing
+    )
     if plan.awkward:
         return None
-    wide = kind == "float64" or None
-    exact = _sums.exact((kind,), np.dtype(_formats.result_kind((kind,))), False)
     return Scaling(
         _formats.kernel_dtype(kind) if kind in _formats.CODES else None,
         plan,
-        (None, exact, None),
-        wide,
+        (None, _sums.exact((kind,), np.dtype(_formats.result_kind((kind,))), False), None),
+        kind == "float64" or None,
+        gains,
+        kind,
     )

@@ -1,7 +1,7 @@
 """Sums of squares of rows: which kernel, and in which pieces."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from rmsfast._partial import BLOCK
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
+STREAMING_BYTES = 1 << 22  # larger results of scalings go past the caches
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 PIECE_ROWS = 1 << 15  # rows whose partials are kept at a time
 UNITS = 4096  # blocks whose partials are kept before they are folded
@@ -24,7 +25,28 @@ def exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | Non
 
 
 def element_bytes(walk: Walk) -> int:
-    return sum(a.itemsize for a in walk.arrays if a is not None)
+    return sum([a.itemsize for a in walk.arrays if a is not None])
+
+
+class Task(NamedTuple):
+    """A kernel of roots, what it is told between the arrays and the result, and its units."""
+
+    name: str
+    args: _launch.Args
+    units: int
+    unit_bytes: int
+
+
+def task(plan: Plan, how: How, wide: bool | None, itemsize: int, few: bool) -> Task | None:
+    """How rows are summed and rooted in one go, None if they are in pieces; few: even if few."""
+    args: _launch.Args = (how, wide, plan.g, plan.outer)
+    row_bytes = plan.length * itemsize
+    if plan.columns and plan.length <= BLOCK:
+        tile, args = group_rows(plan)[0], (*args, plan.ragged, plan.length)
+        return Task("column_roots", (*args, tile), everything(plan).groups, row_bytes * tile)
+    if not plan.columns and (few or plan.length <= 2 * BLOCK):
+        return Task("row_roots", (*args, plan.awkward, plan.length), plan.rows, row_bytes)
+    return None
 
 
 def roots(
@@ -33,24 +55,15 @@ def roots(
     """out[row] = sqrt(sum / weight), in the order of walking."""
     plan = walk.plan
     many = plan.rows >= 4 * _launch.threads_for(threads)
-    if not plan.columns and (many or plan.length <= 2 * BLOCK):
-        args = (
-            walk.arrays,
-            how,
-            walk.wide,
-            plan.g,
-            plan.outer,
-            plan.awkward,
-            plan.length,
-            out,
-            flags,
-        )
-        _launch.launch("row_roots", args, plan.rows, plan.length * element_bytes(walk), threads)
+    found = task(plan, how, walk.wide, element_bytes(walk), many)
+    if found:
+        args = (walk.arrays, *found.args, out, flags)
+        _launch.launch(found.name, args, found.units, found.unit_bytes, threads)
         return
     for piece in pieces([walk]):
-        found = partials([walk], [how], piece, threads)[0]
+        totals = partials([walk], [how], piece, threads)[0]
         rows = slice(piece.first_row, piece.first_row + piece.rows)
-        finish(found, out[rows], flags if flags is None else flags[rows])
+        finish(totals, out[rows], flags if flags is None else flags[rows])
 
 
 def finish(totals: np.ndarray, out: np.ndarray, flags: np.ndarray | None) -> None:
@@ -72,13 +85,15 @@ def group_rows(plan: Plan) -> tuple[int, int]:
         return 1, 1
     columns = int(plan.g[0, plan.outer - 1])
     tile, blocks = TILE, -(-plan.length // BLOCK)
-    others = plan.rows // columns * blocks
-    while tile > LEAST_TILE and others * -(-columns // tile) < 2 * _launch.threads_for(None):
+    others, wanted = plan.rows // columns * blocks, 2 * _launch.threads_for(None)
+    while tile > LEAST_TILE and others * -(-columns // tile) < wanted:
         tile //= 2
     return min(tile, -(-columns // 8) * 8), columns
 
 
 def everything(plan: Plan) -> Piece:
+    if not plan.columns:
+        return Piece(0, plan.rows, 0, plan.rows)
     size, run = group_rows(plan)
     return Piece(0, plan.rows // run * -(-run // size), 0, plan.rows)
 
@@ -87,13 +102,15 @@ def pieces(walks: list[Walk]) -> Iterator[Piece]:
     """Runs of rows few enough for their partials, and for caches from one walk to the next."""
     plan = walks[0].plan
     whole = everything(plan)
-    shapes = {(w.plan.columns, w.plan.outer, w.plan.g[0].tobytes()) for w in walks}
     size, run = group_rows(plan)
     step = PIECE_ROWS // size
     if len(walks) > 1:
         step = min(step, CACHED_BYTES // max(1, size * plan.length * element_bytes(walks[0])))
     step = max(1, step)
-    if len(shapes) > 1 or step >= whole.groups:
+    if step < whole.groups:
+        shapes = {(w.plan.columns, w.plan.outer, w.plan.g[0].tobytes()) for w in walks}
+        step = step if len(shapes) == 1 else whole.groups
+    if step >= whole.groups:
         yield whole
         return
     tiles = -(-run // size)
@@ -107,23 +124,34 @@ def pieces(walks: list[Walk]) -> Iterator[Piece]:
 
 
 def partials(
-    walks: list[Walk], hows: list[How], piece: Piece, threads: int | None
+    walks: list[Walk],
+    hows: list[How],
+    piece: Piece,
+    threads: int | None,
+    keys: tuple[Hashable, ...] = (None, None),
 ) -> list[np.ndarray]:
-    """The partial of every row of a piece, for each walk; blocks are walked in turn."""
+    """The partial of every row of a piece, for each walk; blocks are walked in turn.
+
+    `keys` as for `_launch.compiled`, of the types of each walk.
+    """
     plan = walks[0].plan
     blocks = -(-plan.length // BLOCK)
+    if blocks == 1:
+        return [
+            blocks_of(w, h, piece, 0, 1, threads, key)
+            for w, h, key in zip(walks, hows, keys, strict=False)
+        ]
     at_once = min(blocks, max(1, UNITS // piece.rows))
     if len(walks) > 1:
         block_bytes = piece.rows * BLOCK * element_bytes(walks[0])
         at_once = min(at_once, max(1, CACHED_BYTES // block_bytes))
-    totals = [_partial.empty(piece.rows, fields_of(how)) for how in hows] if blocks > 1 else []
+    totals = [_partial.empty(piece.rows, fields_of(how)) for how in hows]
     for first in range(0, blocks, at_once):
         n = min(at_once, blocks - first)
         found = [
-            blocks_of(w, h, piece, first, n, threads) for w, h in zip(walks, hows, strict=True)
+            blocks_of(w, h, piece, first, n, threads, key)
+            for w, h, key in zip(walks, hows, keys, strict=False)
         ]
-        if blocks == 1:
-            return found
         for how, total, new in zip(hows, totals, found, strict=True):
             fold = "fold_extents" if how[2] else "fold_partials"
             _launch.call(_launch.kernel(fold), (new, n, total, 0, piece.rows))
@@ -135,20 +163,44 @@ def fields_of(how: How) -> int:
 
 
 def blocks_of(
-    walk: Walk, how: How, piece: Piece, first: int, blocks: int, threads: int | None
+    walk: Walk,
+    how: How,
+    piece: Piece,
+    first: int,
+    blocks: int,
+    threads: int | None,
+    key: Hashable = None,
 ) -> np.ndarray:
     """Partials of blocks first to first + blocks of every row of a piece, row after row."""
     plan = walk.plan
+    if not plan.columns:
+        return rows_of(walk, how, piece.first_row, piece.rows, first, blocks, threads, key)
     if piece.rows == plan.rows:  # of which walks of other strides may have other groups
         piece = everything(plan)
     found = np.empty((piece.rows * blocks, fields_of(how)))
-    block_bytes = min(plan.length, BLOCK) * element_bytes(walk)
-    args: tuple[Any, ...] = (walk.arrays, how, walk.wide, plan.g, plan.outer)
-    if plan.columns:
-        tile = group_rows(plan)[0]
-        args += (plan.ragged, plan.length, piece.first_group, first, blocks, tile, found)
-        _launch.launch("column_partials", args, piece.groups * blocks, block_bytes * tile, threads)
-    else:
-        args += (plan.awkward, plan.length, piece.first_row, first, blocks, found)
-        _launch.launch("row_partials", args, piece.rows * blocks, block_bytes, threads)
+    tile = group_rows(plan)[0]
+    args: _launch.Args = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.ragged, plan.length)
+    args += (piece.first_group, first, blocks, tile, found)
+    unit_bytes = min(plan.length, BLOCK) * element_bytes(walk) * tile
+    _launch.launch("column_partials", args, piece.groups * blocks, unit_bytes, threads, key)
+    return found
+
+
+def rows_of(
+    walk: Walk,
+    how: How,
+    base: int,
+    rows: int,
+    first: int,
+    blocks: int,
+    threads: int | None,
+    key: Hashable,
+) -> np.ndarray:
+    """As `blocks_of`, of rows from `base` on that are no columns."""
+    plan, units = walk.plan, rows * blocks
+    found = np.empty((units, fields_of(how)))
+    args: _launch.Args = (walk.arrays, how, walk.wide, plan.g, plan.outer)
+    args += (plan.awkward, plan.length, base, first, blocks, found)
+    unit_bytes = min(plan.length, BLOCK) * element_bytes(walk)
+    _launch.launch("row_partials", args, units, unit_bytes, threads, key)
     return found

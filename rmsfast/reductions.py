@@ -70,9 +70,8 @@ def rms(
     >>> rms([[3.0, 4.0, 0.0, 0.0], [-3.0, -4.0, 0.0, 0.0]])
     array([2.5, 2.5])
     """
-    plain = where is weights is dtype is out is None and format is None and threads is None
-    if plain and not keepdims and type(x) is np.ndarray and nan_policy == "propagate":
-        result = _small.rms(x, axis)
+    if where is weights is None and nan_policy == "propagate":
+        result = _small.reduced((x,), axis, keepdims, dtype, out, format, threads)
         if result is not None:
             return result
     inputs = Inputs(
@@ -136,9 +135,8 @@ def rmse(
     >>> rmse(np.uint8([1, 1]), np.uint8([2, 8]))
     np.float64(5.0)
     """
-    plain = where is weights is dtype is out is None and format is None and threads is None
-    if plain and not keepdims and type(x) is type(x_hat) is np.ndarray:
-        result = _small.rmse(x, x_hat, axis) if nan_policy == "propagate" else None
+    if where is weights is None and nan_policy == "propagate":
+        result = _small.reduced((x, x_hat), axis, keepdims, dtype, out, format, threads)
         if result is not None:
             return result
     inputs = Inputs(
@@ -212,6 +210,13 @@ def relative_rmse(
     """
     function = "relative_rmse"
     _arguments.check_choice(function, "zero", zero, ("raise", "ieee", "nan"))
+    named = type(reference) is str and reference in _ratios.REFERENCES
+    if named and where is weights is None and nan_policy == "propagate":
+        result = _small.related(
+            x, x_hat, reference, zero, axis, keepdims, dtype, out, format, threads
+        )
+        if result is not None:
+            return result
     inputs = Inputs(
         function,
         (x, x_hat),

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _small, _sums
+from rmsfast._sums import STREAMING_BYTES as STREAMING_BYTES
 
 CASTS, EPS_MODES = ("after_gain", "before_gain"), ("inside", "outside", "max")
-STREAMING_BYTES = 1 << 22  # larger results go past the caches
 Axis = int | tuple[int, ...] | None
 
 
@@ -69,9 +69,8 @@ def unit_rms(
     >>> unit_rms([3.0, 4.0, 0.0, 0.0])
     array([1.2, 1.6, 0. , 0. ])
     """
-    plain = where is out is dtype is None and format is None and threads is None
-    if plain and type(x) is np.ndarray and zero == "raise" and not return_rms:
-        result = _small.scaled(x, axis, "PLAIN", nonzero=True)
+    if where is dtype is None and return_rms is False:
+        result = _small.scaled(x, axis, "PLAIN", zero=zero, out=out, format=format, threads=threads)
         if result is not None:
             return result
     scaled = _Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
@@ -126,6 +125,12 @@ def scale_to_rms(
     array([[ 0.,  0.],
            [-2., -2.]])
     """
+    if where is dtype is None and return_rms is False:
+        result = _small.scaled(
+            x, axis, "PLAIN", zero=zero, target=target, out=out, format=format, threads=threads
+        )
+        if result is not None:
+            return result
     scaled = _Scaled("scale_to_rms", x, axis, where, out, dtype, format, return_rms, threads)
     return scaled.result(zero=zero, target=target)
 
@@ -190,9 +195,10 @@ def rms_norm(
     >>> rms_norm([3.0, 4.0, 0.0, 0.0], eps=0.0)
     array([1.2, 1.6, 0. , 0. ])
     """
-    plain = out is dtype is None and format is None and threads is None and not return_rms
-    if plain and type(x) is np.ndarray and eps_mode in EPS_MODES and cast in CASTS:
-        result = _small.normalized(x, gain, eps, axis, gain_offset, cast, eps_mode)
+    if dtype is None and return_rms is False and eps_mode in EPS_MODES and cast in CASTS:
+        result = _small.normalized(
+            x, gain, eps, axis, gain_offset, cast, eps_mode, out=out, format=format, threads=threads
+        )
         if result is not None:
             return result
     scaled = _Scaled("rms_norm", x, axis, None, out, dtype, format, return_rms, threads)
