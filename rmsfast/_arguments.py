@@ -154,6 +154,15 @@ def check_threads(function: str, threads: Any) -> None:
         raise fail(function, "threads", "be None or an int >= 1", threads)
 
 
+def count(function: str, argument: str, given: Any) -> int:
+    """A number of things, at least one."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{function}: {argument} must be an int >= 1, got {given!r}")
+    if (found := index(given)) < 1:
+        raise fail(function, argument, "be an int >= 1", found)
+    return found
+
+
 def check_choice(function: str, argument: str, value: Any, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise fail(function, argument, "be one of " + ", ".join(map(repr, choices)), repr(value))

@@ -35,6 +35,8 @@ SOURCES = (
     "_doses.py",
     "_dose_lines.py",
     "_dose_kernels.py",
+    "_window_lanes.py",
+    "_window_kernels.py",
 )
 
 

@@ -34,6 +34,7 @@ MODULES = (  # those that define kernels
     "_describe_kernels",
     "_compare_kernels",
     "_dose_kernels",
+    "_window_kernels",
 )
 # Less work is done sooner than a second thread is woken: measured by bench/scaling.py on two CPUs,
 # threads pay from 0.4 to 2.4 MiB in calls back to back, and from 2.1 to 9.8 MiB in calls after a
