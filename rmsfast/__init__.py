@@ -6,6 +6,7 @@ from rmsfast.running import RunningRMS, RunningRMSE
 from rmsfast.scaling import rms_norm, scale_to_rms, unit_rms
 from rmsfast.settings import get_num_threads, set_num_threads, show_config, warmup
 from rmsfast.summaries import Comparison, Description, compare, describe
+from rmsfast.windows import agc, rms_windows
 
 __version__ = "0.1.0"
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Description",
     "RunningRMS",
     "RunningRMSE",
+    "agc",
     "apply_dose",
     "compare",
     "describe",
@@ -23,6 +25,7 @@ __all__ = [
     "relative_rmse",
     "rms",
     "rms_norm",
+    "rms_windows",
     "rmse",
     "round_to",
     "scale_to_rms",

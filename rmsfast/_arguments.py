@@ -111,6 +111,15 @@ def whole_axis(function: str, axis: Any) -> int | tuple[int, ...] | None:
         ) from None
 
 
+def one_axis(function: str, axis: Any) -> int:
+    """An axis that is the only one."""
+    if axis is None or isinstance(axis, tuple):
+        raise TypeError(f"{function}: axis must be an int, got {axis!r}")
+    found = whole_axis(function, axis)
+    assert isinstance(found, int)
+    return found
+
+
 def result_dtype(function: str, dtype: Any, default: str) -> np.dtype:
     """The dtype of a reduction's result."""
     if dtype is None:

@@ -88,7 +88,9 @@ def sums_of(em, total, parts, count):
 
 
 @intrinsic
-def root_columns(typingctx, state, component, arrays, how, numbers, count, least, most, out, target):
+def root_columns(
+    typingctx, state, component, arrays, how, numbers, count, least, most, out, target
+):
     """Roots of numbers * sum / weight of `count` columns, as numbers of the type of `out`.
 
     numbers: of which so many are one value; count: columns, and the weight where none is summed.

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from rmsfast import _formats, _launch, _layout, _sums
+from rmsfast import _launch, _layout, _sums
 from rmsfast._layout import Operand
+from rmsfast._partial import WIDTH
 
 KEPT_BYTES = 1 << 20  # of the hops of a window, for a vector of rows
 STATE_BYTES = 1 << 18  # of the hops of a block, for a tile: they stay in the level 2 cache
@@ -27,13 +28,13 @@ class Windows(NamedTuple):
     window: int
     hop: int
     before: int
-    count: int
+    number: int
 
     def whole(self) -> tuple[int, int]:
         """First and last (exclusive) of the windows that the ends do not cut."""
         first = -(-self.before // self.hop)
         last = (self.length - self.window + self.before) // self.hop + 1
-        return first, max(first, min(last, self.count))
+        return first, max(first, min(last, self.number))
 
     def span(self, k: int) -> tuple[int, int]:
         """Times of a window."""
@@ -58,6 +59,10 @@ class Series(NamedTuple):
     axis: int
     omit: bool | None
 
+    def part(self, times: slice) -> "Series":
+        """Some times."""
+        return self.views(lambda a: a[along(a, self.axis, times)])
+
     def views(self, change: Any) -> "Series":
         """The same of changed arrays."""
         return self._replace(
@@ -69,34 +74,51 @@ def roots(
     series: Series, windows: Windows, result: np.ndarray, exact: bool | None, threads: int | None
 ) -> None:
     """Root mean squares of all windows, to an array of float32 or float64."""
-    how: _sums.How = (series.omit, exact, None)
+    how: _sums.How = (series.omit or None, exact, None)
     apart = windows.hop > windows.window or windows.hop == windows.window > SHORT
-    if windows.count > 1 and not apart:
+    if windows.number > 1 and not apart:
+        how = how[0], exact or windows.window > LONG or None, None
         _Sliding(series, windows, result, how, threads).run()
         return
     first, last = windows.whole() if apart else (0, 0)
-    for k in (*range(first), *range(last, windows.count)):
+    axis = series.axis
+    for k in (*range(first), *range(last, windows.number)):
         begin, end = windows.span(k)
+        found = result[along(result, axis, slice(k, k + 1))]
         if begin >= end:  # behind the end, as a hop beyond it can be
-            result[_along(result, series.axis, slice(k, k + 1))] = np.nan
+            found[...] = np.nan
             continue
-        edge = windows._replace(before=0, hop=end - begin, window=end - begin)
-        _rows(series.views(lambda a, b=begin, e=end: a[_along(a, series.axis, slice(b, e))]),
-              edge, 1, result[_along(result, series.axis, slice(k, k + 1))], how, threads)  # fmt: skip
+        alone = Windows(end - begin, end - begin, end - begin, 0, 1)
+        _rows(series.part(slice(begin, end)), alone, found, how, threads)
     if last > first:
         start = first * windows.hop - windows.before
-        _rows(series.views(lambda a: a[_along(a, series.axis, slice(start, None))]), windows,
-              last - first, result[_along(result, series.axis, slice(first, last))], how, threads)  # fmt: skip
+        inside = windows._replace(before=0, number=last - first)
+        found = result[along(result, axis, slice(first, last))]
+        _rows(series.part(slice(start, None)), inside, found, how, threads)
 
 
-def _along(a: np.ndarray, axis: int, part: slice) -> tuple[slice, ...]:
+def state_bytes(series: Series, exact: bool | None) -> int:
+    """Bytes of the sums of a row: sum, its low part, count, number of NaN."""
+    counted = bool(series.masks) or bool(series.omit)
+    return 8 * (1 + bool(exact) + counted + bool(series.omit))
+
+
+def block_of(series: Series, windows: Windows, exact: bool | None) -> int:
+    """Hops of a block: those of a window, where there is room to keep them."""
+    whole = windows.window // windows.hop
+    if WIDTH * state_bytes(series, exact) * whole <= KEPT_BYTES:
+        return max(1, whole)
+    return max(LEAST_BLOCK, math.isqrt(whole) + 1)
+
+
+def along(a: np.ndarray, axis: int, part: slice) -> tuple[slice, ...]:
+    """The index of a part of one axis."""
     return (*(slice(None),) * axis, part, *(slice(None),) * (a.ndim - axis - 1))
 
 
 def _rows(
     series: Series,
     windows: Windows,
-    count: int,
     result: np.ndarray,
     how: _sums.How,
     threads: int | None,
@@ -105,7 +127,7 @@ def _rows(
     axis = series.axis
 
     def cut(a: np.ndarray) -> np.ndarray:
-        shape = (*a.shape[:axis], count, windows.window, *a.shape[axis + 1 :])
+        shape = (*a.shape[:axis], windows.number, windows.window, *a.shape[axis + 1 :])
         step = a.strides[axis]
         strides = (*a.strides[:axis], step * windows.hop, step, *a.strides[axis + 1 :])
         return as_strided(a, shape, strides, writeable=False)
@@ -129,116 +151,102 @@ class _Sliding:
         how: _sums.How,
         threads: int | None,
     ) -> None:
-        self.windows, self.how, self.threads = windows, how, threads
-        self.axis, self.result = series.axis, result
-        array, kind = series.x
-        self.numbers, partner = 1, None
+        self.windows, self.how, self.threads, self.axis = windows, how, threads, series.axis
+        (array, kind), masks = series.x, series.masks
         self.wide = True if kind in ("float64", "complex128") else None
+        self.numbers, partner = 1, None
         if kind.startswith("complex"):  # two real numbers a time, missing together
             self.numbers, kind = 2, f"float{array.itemsize * 4}"
             array, partner = _parts(array)
-        whole = windows.window // windows.hop
-        components = 1 + bool(how[1]) + bool(series.masks or how[0]) + bool(how[0])
-        state = 8 * components  # bytes of a row
-        self.block = whole
-        if 8 * state * whole > KEPT_BYTES:
-            self.block = max(LEAST_BLOCK, math.isqrt(whole) + 1)
-        states = self.block + whole // self.block + 7
-        self.tile = max(8, STATE_BYTES // (state * states) // 8 * 8)
-        masks = series.masks
-        if self.numbers > 1:
             masks = [(np.broadcast_to(m[..., None], array.shape), name) for m, name in masks]
-        self.operands: list[Operand] = [
-            (array, kind),
-            None,
-            None if partner is None or not how[0] else (partner, kind),
-            *_layout.around(masks),
-        ]
+        missing = None if partner is None or not how[0] else (partner, kind)
+        self.operands: list[Operand] = [(array, kind), None, missing, *_layout.around(masks)]
+        self.operands.append((result, result.dtype.name))
+        self.block = block_of(series, windows, how[1])
+        states = self.block + windows.window // windows.hop // self.block + 7
+        self.tile = max(8, STATE_BYTES // (state_bytes(series, how[1]) * states) // 8 * 8)
 
     def run(self) -> None:
         """All windows; those of few rows in runs that are read side by side."""
-        count, block, axis = self.windows.count, self.block, self.axis
-        others = [n for k, n in enumerate(self.result.shape) if k != axis]
-        first, last = self.windows.whole()
+        windows, block = self.windows, self.block
+        result = self._result()
+        others = [n for k, n in enumerate(result.shape) if k != self.axis]
+        first, last = windows.whole()
         first = -(-first // block) * block
-        lanes = (last - first) // LANES // block * block
-        whole = self.windows.window // self.windows.hop
-        if (not others or others[-1] < FEW) and lanes >= 4 * whole:
-            self._launch(0, first, 0)
-            self._launch(first, LANES * lanes, lanes)
-            first += LANES * lanes
-        else:
-            first = 0
-        self._launch(first, count - first, 0)
-
-    def _launch(self, first: int, count: int, lanes: int) -> None:
-        """Windows first to first + count; in runs of so many side by side (0: one after another)."""
-        if count <= 0:
+        each = (last - first) // LANES // block * block
+        if (others and others[-1] >= FEW) or each < 4 * (windows.window // windows.hop):
+            self._launch(self.operands, windows, 0, windows.number)
             return
-        windows, axis = self.windows, self.axis
-        length, before, at = windows.length, windows.before, first
-        operands = list(self.operands)
-        result = self.result
-        strides = [None if o is None else o[0].strides for o in operands]
-        shape = operands[0][0].shape  # type: ignore[index]
-        own = result.strides + (0,) * (self.numbers - 1)
-        if lanes:
-            start, at, count = first * windows.hop - before, 0, lanes
-            length, before = length - start, 0
-            part = _along(operands[0][0], axis, slice(start, None))  # type: ignore[index]
-            operands = [o and (o[0][part], o[1]) for o in operands]
-            strides = [
-                s and (*s, s[axis] * windows.hop * lanes) for s in strides
-            ]  # type: ignore[assignment]
-            result = result[_along(result, axis, slice(first, None))]
-            own = (*own, own[axis] * lanes)
-            shape = (*shape, LANES)
-        inner = (axis, len(self.result.shape)) if self.numbers > 1 else (axis,)
-        sizes = tuple(o[0].itemsize if o else 1 for o in operands)
-        swapped = tuple(bool(o and not o[0].dtype.isnative) for o in operands)
-        outer_axes = [k for k in range(len(shape)) if k not in inner]
-        if lanes:
-            outer_axes.pop()
-        first_strides = strides[0] or ()
-        order = sorted(outer_axes, key=lambda k: (first_strides[k] != 0, -abs(first_strides[k])))
-        if lanes:
-            order.append(len(shape) - 1)
-        plan = _layout.plan(
-            shape, inner, (*strides[:5], own), (*sizes[:5], result.itemsize),
-            (*swapped[:5], False), (False,) * 6, tuple(order),
-        )  # fmt: skip
-        g, outer, ragged = plan.g, plan.outer, plan.ragged & ~(1 << 5)
-        if not outer:  # one row
-            row = np.zeros((len(g), 1), np.int64)
-            row[0] = 1
-            g, outer = np.hstack([row, g]), 1
-        self._walk(operands, g, outer, ragged, length, before, at, count, result)
+        self._launch(self.operands, windows, 0, first)
+        begin = first * windows.hop - windows.before
+        inside = Windows(windows.length - begin, windows.window, windows.hop, 0, each)
+        parts = [self._side_by_side(o, begin, each * windows.hop) for o in self.operands[:-1]]
+        parts.append(self._side_by_side(self.operands[-1], first, each))
+        self._launch(parts, inside, 0, each, LANES)
+        first += LANES * each
+        self._launch(self.operands, windows, first, windows.number - first)
 
-    def _walk(
-        self, operands: list[Operand], g: np.ndarray, outer: int, ragged: int, length: int,
-        before: int, first: int, count: int, result: np.ndarray,
-    ) -> None:  # fmt: skip
+    def _result(self) -> np.ndarray:
+        result = self.operands[-1]
+        assert result is not None
+        return result[0]
+
+    def _side_by_side(self, operand: Operand, begin: int, step: int) -> Operand:
+        """An array from one place on, and LANES places `step` apart along a last axis."""
+        if operand is None:
+            return None
+        a = operand[0][along(operand[0], self.axis, slice(begin, None))]
+        strides = (*a.strides, a.strides[self.axis] * step)
+        return as_strided(a, (*a.shape, LANES), strides), operand[1]
+
+    def _launch(
+        self, operands: list[Operand], windows: Windows, first: int, number: int, lanes: int = 0
+    ) -> None:
+        """So many windows of every row from `first` on; rows lie along a last axis of `lanes`."""
+        if number <= 0:
+            return
+        plan = self._plan(operands, lanes)
         arrays = tuple(o and _layout.kernel_view(*o) for o in operands)
-        columns, rows = int(g[0, outer - 1]), math.prod(g[0, :outer].tolist())
-        tile = min(self.tile, COPIED_TILE if ragged else MOST_TILE, -(-columns // 8) * 8)
+        ragged = plan.ragged & ~(1 << len(operands) - 1)  # the result may lie as it will
+        g, outer = plan.g, plan.outer
+        if not outer:  # one row
+            g, outer = np.hstack([np.eye(len(g), 1, dtype=np.int64), g]), 1
+        rows, columns = plan.rows, int(g[0, outer - 1])
+        tile = min(self.tile, COPIED_TILE if ragged else MOST_TILE, -(-columns // WIDTH) * WIDTH)
         tiles = -(-columns // tile)
-        itemsize = sum(a.itemsize for a in arrays if a is not None)
-        hop, window, block = self.windows.hop, self.windows.window, self.block
-        hop_bytes = hop * self.numbers * tile * itemsize
-        # Runs long beside a window, of which their first takes the time; enough for all threads.
-        least = 4 * -(-window // hop)
-        wanted = -(-count * rows * tiles // (columns * 4 * _launch.threads_for(self.threads)))
-        run = max(least, min(wanted, max(4 * least, RUN_BYTES // hop_bytes)), 1)
-        run = -(-min(run, count) // block) * block
-        beside = np.array([[1]] + [[tile * a.itemsize] if a is not None else [0] for a in arrays])
-        runs = -(-count // run)
-        args = (
-            arrays, self.how, self.wide, g, beside, outer, ragged, self.numbers, length, window,
-            hop, before, block, first, count, run, tile, COPY_BYTES, _layout.kernel_view(
-                result, result.dtype.name),
-        )  # fmt: skip
-        units = rows // columns * runs * tiles
+        itemsizes = [0 if a is None else a.itemsize for a in arrays[:-1]]
+        hop_bytes = windows.hop * self.numbers * tile * sum(itemsizes)
+        # Before its first window, a run reads as much as this takes.
+        least = 4 * -(-windows.window // windows.hop)
+        shared = number * (rows // columns) * tiles // (4 * _launch.threads_for(self.threads))
+        run = max(least, min(shared, max(4 * least, RUN_BYTES // hop_bytes)))
+        run = -(-min(run, number) // self.block) * self.block
+        beside = np.array([[1], *([tile * n] for n in itemsizes)])
+        args: tuple[Any, ...] = (arrays[:-1], self.how, self.wide, g, beside, outer, ragged)
+        args += (self.numbers, windows.length, windows.window, windows.hop, windows.before)
+        args += (self.block, first, number, run, tile, COPY_BYTES, arrays[-1])
+        units = rows // columns * -(-number // run) * tiles
         _launch.launch("window_roots", args, units, run * hop_bytes, self.threads)
+
+    def _plan(self, operands: list[Operand], lanes: int) -> _layout.Plan:
+        """How rows are walked: the last axes are that of time, and that of numbers of a value."""
+        given = [o and o[0] for o in operands]
+        x, result = given[0], given[-1]
+        assert x is not None
+        assert result is not None
+        last = x.ndim - bool(lanes)
+        inner = (self.axis, last - 1) if self.numbers > 1 else (self.axis,)
+        strides = [a if a is None else a.strides for a in given]
+        if self.numbers > 1:  # which are one result
+            strides[-1] = (*result.strides[: last - 1], 0, *result.strides[last - 1 :])
+        outer = [k for k in range(last) if k not in inner]
+        outer.sort(key=lambda k: (x.strides[k] != 0, -abs(x.strides[k])))
+        if lanes:
+            outer.append(last)
+        sizes = tuple(1 if a is None else a.itemsize for a in given)
+        swapped = tuple(a is not None and not a.dtype.isnative for a in given)
+        no = (False,) * len(given)
+        return _layout.plan(x.shape, inner, tuple(strides), sizes, swapped, no, tuple(outer))
 
 
 def _parts(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

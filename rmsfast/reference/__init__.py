@@ -10,15 +10,18 @@ from rmsfast.reference.reductions import relative_rmse, rms, rmse
 from rmsfast.reference.rounding import round_to
 from rmsfast.reference.scaling import rms_norm, scale_to_rms, unit_rms
 from rmsfast.reference.summaries import Comparison, Description, compare, describe
+from rmsfast.reference.windows import agc, rms_windows
 
 __all__ = [
     "Comparison",
     "Description",
+    "agc",
     "compare",
     "describe",
     "relative_rmse",
     "rms",
     "rms_norm",
+    "rms_windows",
     "rmse",
     "round_to",
     "scale_to_rms",
