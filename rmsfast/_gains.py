@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums, _window_sums
-from rmsfast._window_sums import Series, Windows
+from rmsfast._window_sums import Series
 from rmsfast.scaling import _Scaled
 
 PIECE = 1 << 19  # values that are divided in one go
@@ -119,11 +119,9 @@ class Gains:
         """RMS of the windows of a piece, and of values LARGER times as large if one is small."""
         hop, windows, part = self.hop, self.windows, piece[self.axis]
         first, last = part.start // hop, min((part.stop - 1) // hop + 2, windows.number)
-        begin, end = windows.span(first)[0], windows.span(last - 1)[1]
-        before = windows.before + begin - first * hop
-        own = Windows(end - begin, self.window, hop, before, last - first)
+        times, own = windows.some(first, last)
         box = list(piece)
-        box[self.axis] = slice(begin, end)
+        box[self.axis] = times
         series = self._series(tuple(box))
         shape = [p.stop - p.start for p in piece]
         shape[self.axis] = own.number

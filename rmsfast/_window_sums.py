@@ -36,6 +36,15 @@ class Windows(NamedTuple):
         last = (self.length - self.window + self.before) // self.hop + 1
         return first, max(first, min(last, self.number))
 
+    def some(self, first: int, last: int) -> tuple[slice, "Windows"]:
+        """The times that windows first to last need, and the same windows of these times."""
+        begin = min(self.span(first)[0], self.length)
+        end = max(begin, self.span(last - 1)[1])
+        before = self.before + begin - first * self.hop
+        return slice(begin, end), self._replace(
+            length=end - begin, before=before, number=last - first
+        )
+
     def span(self, k: int) -> tuple[int, int]:
         """Times of a window."""
         start = k * self.hop - self.before

@@ -7,7 +7,7 @@ import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums, _window_sums
 from rmsfast._gains import Gains
-from rmsfast._window_sums import Series
+from rmsfast._window_sums import Series, Windows
 
 EDGES = ("valid", "partial", "centered")
 
@@ -74,7 +74,7 @@ def rms_windows(
     array([[7.07106781e+07, 1.00000000e+00],
            [1.00000000e-03, 1.00000000e+00]])
     """
-    given = _Windowed("rms_windows", x, window, hop, axis, edge, format, threads)
+    given = Windowed("rms_windows", x, window, hop, axis, edge, format, threads)
     return given.result(nan_policy, dtype, out)
 
 
@@ -142,7 +142,7 @@ def agc(
     return Gains(x, window, hop, axis, zero, out, dtype, return_gain, threads).result()
 
 
-class _Windowed:
+class Windowed:
     """An array and the windows along one of its axes, checked and made uniform."""
 
     def __init__(
@@ -179,6 +179,7 @@ class _Windowed:
             raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {shape}")
         self.default = _formats.result_kind((source.kind,))
         self.source, self.kind = source.array, source.kind
+        self.stored = self.kind
         self.masks = _arguments.kept(function, [source], None, self.shape)
         self.array = source.array.reshape(self.shape)
         if self.array.nbytes <= _formats.SMALL_BYTES:
@@ -203,7 +204,8 @@ class _Windowed:
         if found is not out or np.may_share_memory(found, self.source):
             found = np.empty(self.result_shape, np.float64 if wide else np.float32)
         if found.size:
-            series = Series((self.array, self.kind), self.masks, self.axis, nan_policy == "omit")
+            omit = nan_policy == "omit"
+            series = Series((self.array, self.kind), self.masks, self.axis, omit)
             exact = _sums.exact((self.kind,), found.dtype, False)
             _window_sums.roots(series, self.windows, found, exact, self.threads)
         if nan_policy == "raise":
@@ -216,6 +218,21 @@ class _Windowed:
             return found
         out[...] = found
         return out
+
+    def block(self) -> int:
+        """Windows that are summed together: parts that begin with some have the same bits."""
+        series = Series((self.source, self.stored), [], self.axis, False)
+        exact = _sums.exact((self.stored,), np.dtype(self.default), False)
+        return _window_sums.block_of(series, self.windows, exact)
+
+    def part(self, x: np.ndarray, windows: Windows) -> np.ndarray:
+        """The roots of windows of an array that came later, of the same format."""
+        shape = [windows.number if k == self.axis else n for k, n in enumerate(x.shape)]
+        found = np.empty(shape, self.default)
+        series = Series((x, self.stored), [], self.axis, False)
+        exact = _sums.exact((self.stored,), found.dtype, False)
+        _window_sums.roots(series, windows, found, exact, self.threads)
+        return found
 
     def _by_reference(self, nan_policy: str, dtype: Any, out: np.ndarray | None) -> Any:
         from rmsfast import reference

@@ -14,6 +14,7 @@ from rmsfast.files._pairs import Difference, compare
 from rmsfast.files._scaled import normalize
 from rmsfast.files._summaries import Summary, describe, row_rms
 from rmsfast.files._tensors import Tensor
+from rmsfast.files._windows import rms_windows
 from rmsfast.files._writers import save_npy, writing
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "describe",
     "normalize",
     "open_tensors",
+    "rms_windows",
     "row_rms",
     "save_npy",
     "writing",

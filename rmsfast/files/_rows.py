@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import index
 from typing import Any
 
@@ -23,9 +23,15 @@ _ROWS = 1 << 20  # of a box at most, however short: their values take room too
 _SPILLED_BYTES = 1 << 24  # of the values of rows: more are kept in a temporary file
 
 
-def select(path: StrPath, name: str | None, format: str | None) -> Tensor:
+def select(
+    path: StrPath,
+    name: str | None,
+    format: str | None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+) -> Tensor:
     """Find the tensor of that name, or the only one, which must be of the format asked for."""
-    tensors = open_tensors(path)
+    tensors = open_tensors(path, dtype=dtype, shape=shape)
     named = tensors if name is None else [each for each in tensors if each.name == name]
     if len(named) == 1:
         tensor = named[0].reinterpreted(format)
@@ -59,7 +65,7 @@ def teller(progress: Progress | None, tensors: list[Tensor]) -> Callable[[int], 
 
 def reason(error: Exception) -> str:
     text = str(error)
-    for function in ("rms", "scale_to_rms", "apply_dose"):
+    for function in ("rms", "rms_windows", "scale_to_rms", "apply_dose"):
         text = text.removeprefix(f"{function}: ")
     return brief(text)
 
