@@ -40,7 +40,12 @@ def rms_windows(
     window = check_count(function, "window", window)
     hop = window if hop is None else check_count(function, "hop", hop)
     policy = "omit" if nan_policy == "omit" else "propagate"
-    options = (check_axis(function, axis), dtype, None, format, threads, None, None, policy, True)
+    axis = check_axis(function, axis)
+    if edge == "centered" and 0 in np.shape(x)[axis:][:1]:  # there are none, of whatever length
+        one = np.ones([max(n, 1) for n in np.shape(x)], np.asarray(x).dtype)
+        none = rms_windows(one, 1, axis=axis, dtype=dtype, format=format).take([], axis)
+        return none if out is None else out
+    options = (axis, dtype, None, format, threads, None, None, policy, True)
     problem = prepare(function, {"x": x}, *options)
     length = problem.layout.lengths(problem.layout.reduced)[0] if problem.layout.reduced else 1
     if edge == "valid" and window > length:
