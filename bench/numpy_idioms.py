@@ -3,11 +3,13 @@
 The arrays go by the names of the parameters of the problem; scalings write to `out` if given.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from rmsfast.problems import ALPHA, Array, widen
+from rmsfast.problems import ALPHA, WINDOW, Array, widen
 
 
 def vecdot(x: Array) -> Array:
@@ -53,6 +55,28 @@ def codes(x: Array) -> Array:
 def integer(x: Array) -> Array:
     """Exact sums in int64."""
     return np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.int64) / x.shape[-1])
+
+
+def windowed(hop: int) -> Callable[[Array], Array]:
+    """Exact sums over views of overlapping windows along axis 0."""
+
+    def call(x: Array) -> Array:
+        view = sliding_window_view(x, WINDOW, axis=0)[::hop]
+        return np.sqrt(np.einsum("ijk,ijk->ij", view, view, dtype=np.int64) / WINDOW)
+
+    return call
+
+
+def mean_windowed(hop: int) -> Callable[[Array], Array]:
+    """As most people write it, some windows at a time, for their squares need room."""
+
+    def call(x: Array) -> Array:
+        view = sliding_window_view(x, WINDOW, axis=0)[::hop]
+        parts = (view[k : k + 4] for k in range(0, len(view), 4))
+        means = [np.mean(np.square(part, dtype=np.float32), axis=-1) for part in parts]
+        return np.sqrt(np.concatenate(means))
+
+    return call
 
 
 def columns(x: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bench import numpy_idioms as np_
-from rmsfast.problems import Array, Case, Problem, widen
+from rmsfast.problems import WINDOW, Array, Case, Problem, widen
 
 Call = Callable[[], Any]
 Peer = Callable[..., Call]
@@ -274,6 +274,19 @@ def sklearn_scaled(x: Array, **_out: Array) -> Call:
     return call
 
 
+def librosa(hop: int) -> Peer:
+    """Eight channels at a time, for the frames are copied; in float32."""
+
+    def make(x: Array) -> Call:
+        from librosa.feature import rms
+
+        options = {"frame_length": WINDOW, "hop_length": hop, "center": False}
+        parts = [x.T[k : k + 8] for k in range(0, x.shape[1], 8)]
+        return lambda: np.concatenate([rms(y=part, **options)[:, 0] for part in parts]).T
+
+    return make
+
+
 def xskillscore(x: Array, x_hat: Array) -> Call:
     """Labelled arrays."""
     import xarray
@@ -281,6 +294,15 @@ def xskillscore(x: Array, x_hat: Array) -> Call:
 
     a, b = (xarray.DataArray(v, dims=("row", "column")) for v in (x, x_hat))
     return lambda: xskillscore.rmse(a, b, dim="column").values
+
+
+def windowed(hop: int) -> dict[str, Peer]:
+    """Peers of windows of a recording."""
+    return {
+        "numpy einsum": numpy(np_.windowed(hop)),
+        "numpy mean": numpy(np_.mean_windowed(hop)),
+        "librosa": librosa(hop),
+    }
 
 
 # The table --------------------------------------------------------------------------------------
@@ -398,6 +420,8 @@ PEERS: dict[str, Mapping[str, Peer]] = {
     "compare bfloat16 rows": {
         "numpy in turn": numpy(lambda x, x_hat: np_.compared(widen(x), widen(x_hat)))
     },
+    "rms_windows int16 end to end": windowed(WINDOW),
+    "rms_windows int16 hop of 1/8": windowed(WINDOW // 8),
     "apply_dose float32 rows": {"numpy add": numpy(np_.dosed)},
     "apply_dose bfloat16 rows": {"numpy add": numpy(np_.codes_dosed)},
     **scaling_peers("unit_rms"),

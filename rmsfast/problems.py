@@ -29,6 +29,7 @@ LEAST_ROWS = 8  # of an array of less than 1024 columns
 BLOCK_ROWS = 4096  # drawn at random, then repeated: an array is made in a moment
 SAMPLE = 4  # rows of an answer that are checked
 ALPHA = 0.03  # of a dosed edit
+CHANNELS, WINDOW = 384, 4096  # of a recording; times of its windows
 LONG = 1 << 17  # coordinates from which rational arithmetic takes too long
 # format: (bits of precision, exponent of the smallest subnormal)
 FORMATS = {
@@ -115,7 +116,8 @@ def largest_error(problem: Problem, arrays: Arrays, answer: Any) -> float:
             for name, array in arrays.items()
             if name != "out"
         }
-        got = decode(as_rows(answer, axis)[row]) if scaled else np.ravel(answer)[[row]]
+        several = np.ndim(answer) == first.ndim  # a value for each coordinate, or window
+        got = decode(as_rows(answer, axis)[row]) if several else np.ravel(answer)[[row]]
         for value, exact in zip(got.tolist(), problem.exact(**given), strict=True):
             unit = max(math.frexp(float(exact))[1] - precision, least)
             distance = abs(Fraction(value) - exact) if math.isfinite(value) else math.inf
@@ -175,6 +177,15 @@ def sum_of_many_squares(x: Array) -> Fraction:
         raise TypeError(f"sum_of_many_squares: x must be float32, got {x.dtype}")
     parts = np.array_split(x.ravel(), x.size // LONG)
     return Fraction(math.fsum(float(np.square(part, dtype=np.float64).sum()) for part in parts))
+
+
+def exact_windows(hop: int, x: Array) -> list[Fraction]:
+    """RMS of windows of integers, of which the last may be cut."""
+    sums = [0, *np.cumsum(np.square(x, dtype=np.int64)).tolist()]
+    starts = range(0, max(len(x) - WINDOW, 0) + hop, hop)
+    ends = [min(start + WINDOW, len(x)) for start in starts]
+    pairs = zip(starts, ends, strict=True)
+    return [root(Fraction(sums[end] - sums[start], end - start)) for start, end in pairs]
 
 
 def exact_rmse(x: Array, x_hat: Array) -> list[Fraction]:
@@ -289,6 +300,13 @@ def with_direction(dtype: str) -> Callable[[int], Arrays]:
     return make
 
 
+def recording(nbytes: int) -> Arrays:
+    """Channels side by side, time after time, of whole windows where there are some."""
+    times = max(1, nbytes // (2 * CHANNELS))
+    times -= times % WINDOW if times > WINDOW else 0
+    return {"x": np.resize(draw(min(nbytes, 1 << 23), "int16"), (times, CHANNELS))}
+
+
 def with_missing(nbytes: int) -> Arrays:
     """Rows of which 1 % is NaN."""
     x = draw(nbytes, "float32")
@@ -375,6 +393,18 @@ PROBLEMS = [
             answer=operator.attrgetter("rmse"),
         )
         for dtype in ("float32", "bfloat16")
+    ),
+    *(
+        Problem(
+            "rms_windows",
+            "int16",
+            layout,
+            recording,
+            functools.partial(exact_windows, hop),
+            operations=2,
+            options={"window": WINDOW, "hop": hop, "axis": 0, "edge": "partial"},
+        )
+        for layout, hop in (("end to end", WINDOW), ("hop of 1/8", WINDOW // 8))
     ),
     *(
         Problem(
