@@ -13,6 +13,7 @@ from rmsfast.dose import apply_dose
 from rmsfast.reductions import rms, rmse
 from rmsfast.scaling import rms_norm, unit_rms
 from rmsfast.summaries import compare, describe
+from rmsfast.windows import rms_windows
 
 PACKAGES = ("numpy", "numba", "llvmlite", "ml_dtypes", "tbb")
 FEATURES = ("sse2", "avx", "avx2", "avx512f", "fma", "f16c", "neon")
@@ -105,6 +106,7 @@ def _warm(kind: str) -> None:
         rms(x, axis=axis, threads=2)
     rmse(x, x, threads=2)
     unit_rms(x, threads=2)
+    rms_windows(x, 16, hop=8, axis=0, threads=2)
     if not kind.startswith("complex"):
         rms_norm(x, np.ones(1024, dtype), threads=2)
         describe(x, threads=2)

@@ -12,9 +12,10 @@ import numpy as np
 
 from rmsfast import _launch, windows
 from rmsfast._window_sums import Windows, along
+from rmsfast.files import _tensors
 from rmsfast.files._open import StrPath
 from rmsfast.files._rows import Progress, checked_axis, reason, room, select, teller
-from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, touched
+from rmsfast.files._tensors import Array, Box, Tensor, ahead, touched
 from rmsfast.running import RunningRMS
 
 _MERGED = 64  # segments of a window, whose sums are merged for every window
@@ -100,7 +101,7 @@ def _windows(
     result = room(asked.result_shape, asked.default)
     times = math.prod(tensor.shape) // tensor.shape[k]
     segments = 2 * -(-asked.window // asked.hop)
-    long = asked.window * times * tensor.itemsize > BOX_BYTES and segments <= _MERGED
+    long = asked.window * times * tensor.itemsize > _tensors.BOX_BYTES and segments <= _MERGED
     for place, found in (_merged if long else _sliding)(tensor, k, asked, told):
         result[place] = found
     return result
