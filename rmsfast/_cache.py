@@ -33,6 +33,7 @@ SOURCES = (
     "_compare_kernels.py",
     "_roundings.py",
     "_doses.py",
+    "_dose_fields.py",
     "_dose_lines.py",
     "_dose_kernels.py",
     "_window_lanes.py",

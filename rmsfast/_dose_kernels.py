@@ -9,8 +9,9 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from rmsfast._dose_lines import QUICK_LEAST, QUICK_MOST, quick_run
-from rmsfast._doses import SUMS, clear, dose_run, lane_of, new_state
+from rmsfast._dose_fields import CLEAN, COUNT, write_fields
+from rmsfast._dose_lines import LINE, QUICK_LEAST, QUICK_MOST, padded, quick_run
+from rmsfast._doses import clear, dose_run, new_state, plain_run, totals
 from rmsfast._kernels import fold, gather, hot, inner, parallel, serial, sum_block, sum_rows
 from rmsfast._lanes import columns_tuple, field_space, lane_states
 from rmsfast._layout import APART
@@ -35,8 +36,6 @@ from rmsfast._vectors import SCRATCH, WIDTH
 AFTER = 4  # place of the result of an edit
 INPUTS = ~(1 << AFTER)  # bits of what is awkward, but for the result
 PLAIN = (None, None, None)  # sums of float64
-CLEAN, COUNT = SUMS.index("clean"), SUMS.index("count")
-PEAK, WORST = SUMS.index("peak"), SUMS.index("worst")
 
 
 # Counting references of arrays is atomic, and would take half the time of short rows.
@@ -80,19 +79,23 @@ def edit_row(
             pointers = addresses(arrays, bases, first)
         else:
             pointers = gather(arrays, g, outer, awkward | APART, bases, first, n, memory)
-        direct = False
+        place = base + first * itemsize
+        direct = quick and report is None and writes and (awkward >> AFTER) & 1 == 0
+        ragged = single is not None and n % LINE > 0
+        if ragged:
+            direct = False
+        end = address(result, place) if direct else target
+        past = direct and streaming and begins_line(result, place)
         if quick and single is not None:
-            place = base + first * itemsize
-            scattered = (awkward >> AFTER) & 1
-            direct = (
-                report is None and writes and streaming and not scattered
-                and begins_line(result, place)
-            )  # fmt: skip
+            clean = padded(pointers[0], n, memory) if ragged else pointers[0]
             quick_run(
-                state, arrays[0], arrays[1], single, report, pointers,
-                address(result, place) if direct else target, direct, factor, way[4] != 0, ahead,
-                first, n,
+                state, arrays[0], arrays[1], single, report, (clean, pointers[1]), end, past,
+                factor, way[4] != 0, ahead, first, n,
             )  # fmt: skip
+        elif quick and report is None:
+            plain_run(
+                arrays[0], arrays[1], result, pointers, end, past, factor, way[4] != 0, ahead, n
+            )
         else:
             dose_run(
                 state, arrays, result, report, pointers, target, factor, edited, way,
@@ -104,29 +107,6 @@ def edit_row(
             scatter_run(target, result, g, outer, base, first, n, itemsize)
         elif writes:
             deliver(target, result, base + first * itemsize, n * itemsize, streaming)
-
-
-@hot
-def total(state, k):
-    """Sum k over the lanes of a state."""
-    low = (lane_of(state, k, 0) + lane_of(state, k, 1)) + (
-        lane_of(state, k, 2) + lane_of(state, k, 3)
-    )
-    high = (lane_of(state, k, 4) + lane_of(state, k, 5)) + (
-        lane_of(state, k, 6) + lane_of(state, k, 7)
-    )
-    return low + high
-
-
-@hot
-def furthest(state, k):
-    """The largest of sum k of a state and its place, the first of equals."""
-    size, place = lane_of(state, k, 0), lane_of(state, k + 1, 0)
-    for lane in range(1, WIDTH):
-        other, there = lane_of(state, k, lane), lane_of(state, k + 1, lane)
-        if other > size or (other == size and there < place):
-            size, place = other, there
-    return size, place
 
 
 @hot
@@ -142,14 +122,17 @@ def mean_square(only, g, outer, awkward, bases, length):
 
 @bare
 def dose_rows(
-    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, quick,
-    way, sums, writes, streaming, begin, end,
+    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, sizes,
+    requests, quick, way, reals, wholes, writes, streaming, begin, end,
 ):  # fmt: skip
-    """result[row] = the edited row, sums[:, row, k] = the sums of it with alphas[row, k].
+    """result[row] = the edited row; fields row * n + k of a report, of alpha k of n.
 
     cast: True where the clean state is h rounded, None where it is h. scales: of each row, none
-    for the RMS of the clean state. units: what the direction is divided by. Of alphas, scales and
-    units, one serves all rows or each has its own. quick: whether _dose_lines.quick_run serves.
+    for the RMS of the clean state. units: what the direction is divided by. sizes: its RMS as it
+    was given. requests: the RMS of each row of the direction, where that is the edit itself.
+    Of alphas, scales, units, sizes and requests, one serves all rows or each has its own. quick:
+    whether _dose_lines.quick_run serves moderate rows or, where single is None, _doses.plain_run
+    finite ones.
     """
     state, only = new_state(0), (arrays[0], None, None, arrays[3], None, *arrays[5:])
     states, fields = lane_states(only, PLAIN), field_space(0)
@@ -176,42 +159,46 @@ def dose_rows(
                 state, arrays, single, result, True, g, outer, awkward, bases, base, row, length,
                 0.0, False, False, way, 0, False, False,
             )  # fmt: skip
-            square, count = total(state, CLEAN), total(state, COUNT)
+            found = totals(state)
+            square, count = found[CLEAN], found[COUNT]
         own = math.sqrt(square / count)
-        scale = scales[row % len(scales)] if len(scales) else own
+        given = scales[row % len(scales)] if len(scales) else own
+        unit = units[row % len(units)]
         for k in range(alphas.shape[1]):
             alpha = alphas[row % len(alphas), k]
+            scale = given if requests is None else unit
             edited = alpha != 0.0 and scale != 0.0
-            factor = alpha * scale / units[row % len(units)] if edited else 0.0
-            usual = (
-                quick and edited and QUICK_LEAST <= own <= QUICK_MOST
-                and QUICK_LEAST <= abs(factor) <= QUICK_MOST
-            )  # fmt: skip
+            factor = alpha * scale / unit if edited else 0.0
+            usual = quick and edited and own < np.inf and abs(factor) < np.inf
+            if single is not None:
+                usual = usual and min(own, abs(factor)) >= QUICK_LEAST
+                usual = usual and max(own, abs(factor)) <= QUICK_MOST
             clear(state)
             edit_row(
                 state, arrays, single, result, report, g, outer, awkward, bases, base, row, length,
                 factor, edited, usual, way, ahead, writes, streaming,
             )  # fmt: skip
-            if sums is not None:
-                for i in range(len(SUMS)):
-                    sums[i, row, k] = total(state, i)
-                for i in (PEAK, WORST):
-                    sums[i, row, k], sums[i + 1, row, k] = furthest(state, i)
-                sums[CLEAN, row, k], sums[COUNT, row, k] = square, count
+            if report is not None:
+                if requests is not None:  # the dose is what comes of the edit
+                    alpha *= requests[row % len(requests)] / given
+                write_fields(
+                    totals(state), square, count, alpha, given, sizes[row % len(sizes)], unit,
+                    reals, wholes, row * alphas.shape[1] + k,
+                )  # fmt: skip
     if streaming:
         fence()
 
 
 @parallel
 def dose_rows_parallel(
-    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, quick,
-    way, sums, writes, streaming, begin, end, share,
+    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, sizes,
+    requests, quick, way, reals, wholes, writes, streaming, begin, end, share,
 ):  # fmt: skip
     for k in prange((end - begin + share - 1) // share):
         a = begin + k * share
         dose_rows(
             arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units,
-            quick, way, sums, writes, streaming, a, min(a + share, end),
+            sizes, requests, quick, way, reals, wholes, writes, streaming, a, min(a + share, end),
         )  # fmt: skip
 
 

@@ -3,6 +3,8 @@
 The request is one product of float32, at most SURE last places from the one rounded from
 float64; where that could matter for the bfloat16 next to it, the line is done in float64. The
 sum of two bfloat16 in float32 can be rounded again (24 >= 2 * 8 + 2: Figueroa 1995).
+
+Vectors have LANES lanes, so that all sums of a report stay in the registers of any processor.
 """
 
 from llvmlite import ir
@@ -12,7 +14,7 @@ from numba.extending import intrinsic
 
 from rmsfast._doses import Cells, state_pointer
 from rmsfast._lanes import FAR, prefetch
-from rmsfast._roundings import for_lanes, store_lanes
+from rmsfast._roundings import store_lanes
 from rmsfast._stores import narrowed
 from rmsfast._vectors import (
     BYTES,
@@ -23,147 +25,256 @@ from rmsfast._vectors import (
     I32,
     I64,
     SCRATCH,
-    WIDTH,
     Emitter,
     absent,
     bits_of,
 )
 
 LINE = 32  # coordinates of a cache line
+LANES = 8
 SURE = 5  # last places of float32
-QUICK_SUMS = (
-    "after", "realised", "error", "rounded", "rounding", "along", "turn", "wrong_sign",
-)  # fmt: skip
+QUICK_SUMS = ("after", "realised", "error", "rounded", "rounding", "along", "turn")
 # RMS and factors of rows whose squares are far from the ends of the range of float32.
 QUICK_LEAST, QUICK_MOST = 2.0**-30, 2.0**30
-# The largest error of a piece is found by 17 bits of it, for the others say where it is.
-PLACES = 2 * SCRATCH // LINE
+# The largest error of a piece is found by 18 bits of it, for the others say in which line it is.
+LINES = SCRATCH // LINE
+ROUNDED = 2 * SCRATCH  # bytes from an edited piece to its rounded requests
 
 
-class Halves:
-    """A line of bfloat16 as float32, the even and the odd coordinates."""
+class Lines:
+    """Lines of bfloat16 as vectors of float32: even and odd coordinates of one half, the other."""
 
     def __init__(self, em):
         self.em, self.b = em, em.b
+        self.narrow = Emitter(em.context, em.b, lanes=2 * LANES)  # half a line
         self.floats, self.integers = em.vector(F32), em.vector(I32)
-        self.line = ir.VectorType(I16, LINE)
+        self.codes = self.narrow.vector(I16)
 
-    def split(self, codes):
-        """Float32 of a line of codes."""
-        b, codes = self.b, self.b.bitcast(codes, self.integers)
-        even = b.shl(codes, self.em.like(codes, 16))
-        odd = b.and_(codes, self.em.like(codes, 0xFFFF0000))
-        return [b.bitcast(v, self.floats) for v in (even, odd)]
+    def held(self, bits, kind):
+        """A constant that loops keep: LLVM would look it up, by its address, every time."""
+        call = ir.InlineAsm(ir.FunctionType(I32, [I32]), "", "=r,0", side_effect=False)
+        return self.b.bitcast(self.em.splat(self.b.call(call, [I32(bits)])), kind)
 
-    def words(self, pair, half):
-        """The lower (half 0) or upper 16 bits of float32, in the order of the line."""
-        even, odd = (self.b.bitcast(v, self.line) for v in pair)
-        order = [2 * k + half + LINE * j for k in range(LINE // 2) for j in (0, 1)]
-        return self.b.shuffle_vector(even, odd, ir.Constant(ir.VectorType(I32, LINE), order))
+    def place(self, pointer, number, stride=2 * LINE):
+        return self.b.gep(pointer, [self.b.mul(number, I64(stride))])
 
-    def nearest(self, pair):
-        """Float32 as bfloat16, up to a tie, and a mask of what is close to one."""
-        b, em = self.b, self.em
-        low = b.sub(self.words(pair, 0), ir.Constant(self.line, [0x8000 - SURE] * LINE))
-        close = b.icmp_unsigned("<=", low, ir.Constant(self.line, [2 * SURE] * LINE))
-        bits = [b.bitcast(v, self.integers) for v in pair]
-        bits = [b.add(v, em.like(v, 0x8000)) for v in bits]
-        bits = [b.and_(v, em.like(v, 0xFFFF0000)) for v in bits]
-        return [b.bitcast(v, self.floats) for v in bits], close
+    def load(self, pointer):
+        """The codes of both halves."""
+        return [self.narrow.stored("bfloat16", pointer, I64(32 * j)) for j in (0, 1)]
 
-    def nearest_even(self, pair):
-        """Codes of float32."""
+    def load_singles(self, pointer):
+        """Float32 that lie parted in even and odd coordinates of the line."""
+        return [self.em.stored("float32", pointer, I64(32 * k)) for k in (0, 2, 1, 3)]
+
+    def store_singles(self, pointer, vectors):
+        for k, v in zip((0, 2, 1, 3), vectors, strict=True):
+            p = self.b.bitcast(self.b.gep(pointer, [I64(32 * k)]), v.type.as_pointer())
+            self.b.store(v, p).align = 4
+
+    def store(self, pointer, halves, past=False):
+        for j, codes in enumerate(halves):
+            store_lanes(self.narrow, "bfloat16", pointer, I64(LINE // 2 * j), codes, None, past)
+
+    def split(self, halves):
+        """Float32 of codes."""
+        vectors = []
+        for codes in halves:
+            words = self.b.bitcast(codes, self.integers)
+            vectors += [self.b.shl(words, self.em.like(words, 16)), self.upper(words)]
+        return [self.b.bitcast(v, self.floats) for v in vectors]
+
+    def upper(self, v):
+        return self.b.and_(v, self.em.like(v, 0xFFFF0000))
+
+    def words(self, vectors, upper):
+        """The upper or the lower 16 bits of float32."""
+        b, em, halves = self.b, self.em, []
+        vectors = [b.bitcast(v, self.integers) for v in vectors]
+        for even, odd in zip(vectors[::2], vectors[1::2], strict=True):
+            if upper:
+                both = b.or_(b.lshr(even, em.like(even, 16)), self.upper(odd))
+            else:
+                both = b.or_(b.and_(even, em.like(even, 0xFFFF)), b.shl(odd, em.like(odd, 16)))
+            halves.append(b.bitcast(both, self.codes))
+        return halves
+
+    def nearest(self, vectors, tie):
+        """Float32 as bfloat16, up to a tie, and words that are at most 2 * SURE close to one."""
         b = self.b
-        low, code = self.words(pair, 0), self.words(pair, 1)
-        last = b.and_(code, ir.Constant(self.line, [1] * LINE))
-        half = b.sub(ir.Constant(self.line, [0x8000] * LINE), last)
-        return b.add(code, b.zext(b.icmp_unsigned(">", low, half), self.line))
+        bits = [b.add(b.bitcast(v, self.integers), tie) for v in vectors]
+        return [b.bitcast(self.upper(v), self.floats) for v in bits], self.words(bits, False)
+
+    def nearest_even(self, vectors, one, sign):
+        """Codes of float32."""
+        b, halves = self.b, []
+        for low, code in zip(self.words(vectors, False), self.words(vectors, True), strict=True):
+            last = b.and_(code, one)
+            up = b.icmp_signed(">", b.xor(low, sign), b.neg(last))  # as if unsigned
+            halves.append(b.sub(code, b.sext(up, code.type)))
+        return halves
+
+    def mask(self, lanes):
+        """Bits of a line from the lanes of its halves."""
+        return self.b.bitcast(self.narrow.join(lanes), I32)
+
+    def any(self, lanes):
+        return self.em.call(f"llvm.vector.reduce.or.v{2 * LANES}i1", I1, lanes)
 
 
-class Extremes:
-    """What a line adds to a state beside sums: what is unchanged, and the largest."""
-
-    def __init__(self, em, whole):
-        self.em, self.whole, self.b = em, whole, em.b
-        self.line = whole.vector(I16)
-        self.unchanged = cgutils.alloca_once_value(em.b, I32(0))
-        self.peak, self.peak_line = (
-            cgutils.alloca_once_value(em.b, ir.Constant(self.line, None)) for _ in range(2)
-        )
-        self.worst = cgutils.alloca_once_value(em.b, em.fill(I32, 0))
-
-    def add(self, codes, changed, errors, number, asked):
-        """number: of the line in the piece; asked: bits of the coordinates that are edited."""
-        em, b = self.em, self.b
-        same = b.bitcast(b.icmp_unsigned("==", codes, changed), I32)
-        same = em.call("llvm.ctpop.i32", I32, b.and_(same, asked))
-        b.store(b.add(b.load(self.unchanged), same), self.unchanged)
-        size = b.and_(codes, ir.Constant(self.line, [0x7FFF] * LINE))
-        largest = b.load(self.peak)
-        above = b.icmp_unsigned(">", size, largest)
-        b.store(b.select(above, size, largest), self.peak)
-        lines = self.whole.splat(b.trunc(number, I16))
-        b.store(b.select(above, lines, b.load(self.peak_line)), self.peak_line)
-        place = b.sub(I32(PLACES - 1), b.shl(b.trunc(number, I32), I32(1)))
-        for k, error in enumerate(errors):
-            key = b.bitcast(error, em.vector(I32))
-            key = b.and_(key, em.like(key, 0x80000000 - PLACES))
-            key = b.or_(key, em.splat(b.sub(place, I32(k))))
-            worst = b.load(self.worst)
-            b.store(b.select(b.icmp_unsigned(">", key, worst), key, worst), self.worst)
-
-    def first(self, em, v, largest, numbers):
-        """The least of the numbers of the lanes that are the largest."""
-        kind = numbers.type
-        lanes = em.b.icmp_unsigned("==", v, em.splat(largest))
-        found = em.b.select(lanes, numbers, ir.Constant(kind, [2**15 - 1] * kind.count))
-        name = f"llvm.vector.reduce.umin.v{kind.count}i{kind.element.width}"
-        return em.b.zext(em.call(name, kind.element, found), I64)
-
-    def largest(self):
-        """The largest |c| as float64, and its place in the piece."""
-        b, v = self.b, self.b.load(self.peak)
-        code = self.em.call(f"llvm.vector.reduce.umax.v{LINE}i16", I16, v)
-        numbers = b.shl(b.load(self.peak_line), ir.Constant(self.line, [5] * LINE))
-        numbers = b.add(numbers, ir.Constant(self.line, list(range(LINE))))
-        value = b.bitcast(b.shl(b.zext(code, I32), I32(16)), F32)
-        return b.fpext(value, F64), self.first(self.whole, v, code, numbers)
-
-    def furthest(self):
-        """The place of the largest error in the piece."""
-        b, v = self.b, self.b.load(self.worst)
-        key = self.em.call(f"llvm.vector.reduce.umax.v{self.em.lanes}i32", I32, v)
-        numbers = ir.Constant(self.em.vector(I32), list(range(self.em.lanes)))
-        lane = self.first(self.em, v, key, numbers)
-        place = b.zext(b.sub(I32(PLACES - 1), b.and_(key, I32(PLACES - 1))), I64)
-        number, half = b.lshr(place, I64(1)), b.and_(place, I64(1))
-        within = b.add(b.shl(lane, I64(1)), half)
-        return b.add(b.mul(number, I64(LINE)), within)
+def most(em, vectors, sign=">"):
+    """The largest of each lane, of whole numbers."""
+    vectors = list(vectors)
+    while len(vectors) > 1:
+        v, w, *rest = vectors
+        vectors = [*rest, em.b.select(em.b.icmp_unsigned(sign, v, w), v, w)]
+    return vectors[0]
 
 
-def fold_quick(em, cells, extremes, state, first, error_at):
-    """Add what was found in a piece to a state; error_at(place) is the error in float64."""
-    b = em.b
-    parts = [ir.Constant(ir.VectorType(I32, WIDTH), list(range(k, k + WIDTH))) for k in (0, WIDTH)]
-    for name in cells.names:
-        v = b.fpext(cells.get(name), em.vector(F64))
-        low, high = (b.shuffle_vector(v, v, part) for part in parts)
-        pointer = state_pointer(em, state, name)
-        known = b.load(pointer)
-        known.align = 8
-        b.store(b.fadd(known, b.fadd(low, high)), pointer).align = 8
+def reduced(em, kind, v):
+    name = f"llvm.vector.reduce.{kind}.v{v.type.count}i{v.type.element.width}"
+    return em.call(name, v.type.element, v)
 
-    def cell(name):  # the first lane
-        return b.bitcast(state_pointer(em, state, name), F64.as_pointer())
 
-    count = b.uitofp(b.load(extremes.unchanged), F64)
-    b.store(b.fadd(b.load(cell("unchanged")), count), cell("unchanged"))
-    place = extremes.furthest()
-    error = em.call("llvm.fabs.f64", F64, error_at(place))
-    for name, (value, index) in (("peak", extremes.largest()), ("worst", (error, place))):
-        with b.if_then(b.fcmp_ordered(">", value, b.load(cell(name)))):
-            b.store(value, cell(name))
-            b.store(b.sitofp(b.add(first, index), F64), cell(name + "_index"))
+def first_cell(em, state, name):
+    return em.b.bitcast(state_pointer(em, state, name), F64.as_pointer())
+
+
+class Piece:
+    """Whole lines of a row, and what is found in them."""
+
+    def __init__(self, em, single, clean, direct, target, factor, first):
+        """single, direct: the direction as `quick_run` takes it, and in float64."""
+        self.em, self.b, self.lines = em, em.b, Lines(em)
+        self.single, self.words = single
+        self.clean, self.direct, self.target, self.first = clean, direct, target, first
+        self.rounded = em.b.gep(target, [I64(ROUNDED)])
+        self.factor, self.scale = factor, em.splat(em.b.fptrunc(factor, F32))
+        self.size_bits = self.lines.held(0x7FFF7FFF, self.lines.codes)
+
+    def singles(self, k):
+        return self.lines.load_singles(self.lines.place(self.single, k, 4 * LINE))
+
+    def states(self, k):
+        """Clean and edited state of line k."""
+        pointers = (self.clean, self.target)
+        return [self.lines.split(self.lines.load(self.lines.place(p, k))) for p in pointers]
+
+    def requests(self, k, j, in_single):
+        """Codes of the rounded requests of half a line, each from float64."""
+        b, em = self.b, self.lines.narrow
+        offset = b.add(b.mul(k, I64(8 * LINE)), I64(4 * LINE * j))
+        q = b.fmul(em.stored("float64", self.direct, offset), em.splat(self.factor))
+        made = b.fpext(b.fptrunc(q, em.vector(F32)), q.type)
+        return narrowed(em, "bfloat16", b.select(em.splat(in_single), made, q))
+
+    def edit(self, number, past, in_single, ahead, reported):
+        """Write the edited lines; the largest |c| of each lane, its line, and what is unchanged."""
+        b, em, lines = self.b, self.em, self.lines
+        tie = lines.held(0x8000 + SURE, lines.integers)
+        near, one, sign = (lines.held(n * 0x10001, lines.codes) for n in (2 * SURE, 1, 0x8000))
+        zero = ir.Constant(lines.codes, None)
+        unchanged = cgutils.alloca_once_value(b, I32(0))
+        peak, peak_line, at = (cgutils.alloca_once_value(b, zero) for _ in range(3))
+        with cgutils.for_range(b, number) as loop:
+            k = loop.index
+            here, place = lines.place(self.clean, k), lines.place(self.target, k)
+            prefetch(em, here, ahead, FAR)
+            r, low = lines.nearest([b.fmul(v, self.scale) for v in self.singles(k)], tie)
+            cells = [cgutils.alloca_once_value(b, v) for v in r]
+            some = lines.any(b.icmp_unsigned("<=", most(em, low, "<"), near))
+            with b.if_then(some, likely=False):
+                mended = [
+                    b.select(b.icmp_unsigned("<=", v, near), self.requests(k, j, in_single), code)
+                    for j, (v, code) in enumerate(zip(low, lines.words(r, True), strict=True))
+                ]
+                for v, cell in zip(lines.split(mended), cells, strict=True):
+                    b.store(v, cell)
+            r, codes = [b.load(cell) for cell in cells], lines.load(here)
+            sums = [b.fadd(v, w) for v, w in zip(lines.split(codes), r, strict=True)]
+            changed = lines.nearest_even(sums, one, sign)
+            with b.if_else(past) as (yes, no):
+                with yes:
+                    lines.store(place, changed, past=True)
+                with no:
+                    lines.store(place, changed)
+            if reported:
+                lines.store_singles(lines.place(self.rounded, k, 4 * LINE), r)
+                same = [b.icmp_unsigned("==", v, w) for v, w in zip(codes, changed, strict=True)]
+                same = b.and_(lines.mask(same), b.load(b.gep(self.words, [k])))
+                same = em.call("llvm.ctpop.i32", I32, same)
+                b.store(b.add(b.load(unchanged), same), unchanged)
+                size, largest = most(em, self.sizes(codes)), b.load(peak)
+                above = b.icmp_signed(">", size, largest)
+                b.store(b.select(above, size, largest), peak)
+                b.store(b.select(above, b.load(at), b.load(peak_line)), peak_line)
+                b.store(b.add(b.load(at), em.like(zero, 1)), at)
+        return b.load(peak), b.load(peak_line), b.load(unchanged)
+
+    def sizes(self, codes):
+        return [self.b.and_(v, self.size_bits) for v in codes]
+
+    def peak(self, largest, line):
+        """The largest |c|, and the first coordinate of it."""
+        b, em, lines = self.b, self.em, self.lines
+        size = reduced(em, "umax", largest)
+        equal = b.icmp_unsigned("==", largest, lines.narrow.splat(size))
+        k = b.zext(reduced(em, "umin", b.select(equal, line, em.like(line, LINES))), I64)
+        found = self.sizes(lines.load(lines.place(self.clean, k)))
+        found = lines.mask([b.icmp_unsigned("==", v, lines.narrow.splat(size)) for v in found])
+        index = b.zext(em.call("llvm.cttz.i32", I32, found, I1(0)), I64)
+        value = b.fpext(b.bitcast(b.shl(b.zext(size, I32), I32(16)), F32), F64)
+        return value, b.add(b.mul(k, I64(LINE)), index)
+
+    def sum(self, number, sums):
+        """Add the products of an edit; the line of the largest error."""
+        b, em, lines = self.b, self.em, self.lines
+        worst = cgutils.alloca_once_value(b, em.fill(I32, 0))
+        left = cgutils.alloca_once_value(b, em.fill(I32, LINES - 1))
+        bits = lines.held(0x80000000 - LINES, lines.integers)
+        with cgutils.for_range(b, number) as loop:
+            (c, a), u = self.states(loop.index), self.singles(loop.index)
+            q = [b.fmul(v, self.scale) for v in u]
+            r = lines.load_singles(lines.place(self.rounded, loop.index, 4 * LINE))
+            errors = [sums.compare(*v, self.scale) for v in zip(c, a, q, r, u, strict=True)]
+            errors = [b.and_(b.bitcast(v, lines.integers), bits) for v in errors]
+            key = b.or_(most(em, errors), b.load(left))
+            b.store(most(em, [key, b.load(worst)]), worst)
+            b.store(b.sub(b.load(left), em.fill(I32, 1)), left)
+        key = b.and_(reduced(em, "umax", b.load(worst)), I32(LINES - 1))
+        return b.zext(b.sub(I32(LINES - 1), key), I64)
+
+    def worst(self, k, sums):
+        """The largest error of line k, and the first coordinate of it there."""
+        b, em = self.b, self.em
+        (c, a), places = self.states(k), []
+        d = [b.fsub(v, w) for v, w in zip(a, c, strict=True)]
+        pairs = zip(d, self.singles(k), strict=True)
+        errors = [sums.beside(v, u, b.fmul(u, self.scale), self.scale) for v, u in pairs]
+        bits = em.fill(I32, 0x7FFFFFFF)
+        errors = [b.and_(b.bitcast(v, bits.type), bits) for v in errors]
+        largest = em.splat(reduced(em, "umax", most(em, errors)))
+        for j, v in enumerate(errors):
+            numbers = [LINE // 2 * (j // 2) + 2 * i + j % 2 for i in range(LANES)]
+            equal = b.icmp_unsigned("==", v, largest)
+            places.append(b.select(equal, ir.Constant(v.type, numbers), em.like(v, LINE)))
+        index = b.zext(reduced(em, "umin", most(em, places, "<")), I64)
+        index = b.add(b.mul(k, I64(LINE)), index)
+        c, a = (self.number("bfloat16", p, index) for p in (self.clean, self.target))
+        q = b.fmul(self.number("float64", self.direct, index), self.factor)
+        return em.call("llvm.fabs.f64", F64, b.fsub(b.fsub(a, c), q)), index
+
+    def number(self, kind, pointer, index):
+        one = Emitter(self.em.context, self.b, lanes=1)
+        v, _ = one.load(kind, pointer, self.b.mul(index, I64(bits_of(kind) // 8)))
+        return self.b.extract_element(v, I32(0))
+
+    def raise_to(self, state, name, value, index):
+        """Let a value be the largest of a state, if it is larger."""
+        b, cell = self.b, first_cell(self.em, state, name)
+        with b.if_then(b.fcmp_ordered(">", value, b.load(cell))):
+            b.store(value, cell)
+            index = b.sitofp(b.add(self.first, index), F64)
+            b.store(index, first_cell(self.em, state, name + "_index"))
 
 
 @intrinsic
@@ -171,11 +282,11 @@ def quick_run(
     typingctx, state, h, u, single, report, pointers, target, past, factor, in_single, ahead,
     first, count,
 ):  # fmt: skip
-    """`dose_run` of bfloat16 to nearest, cast first.
+    """`dose_run` of bfloat16 to nearest, cast first, of whole lines.
 
     single: u as float32, each line parted in even and odd coordinates, then for each line the
-    bits of what is not 0 in it. past: whether the target begins a cache line, and lines of it go
-    past the caches.
+    bits of what is not 0 in it. target: with a report, there is room for the rounded requests
+    ROUNDED bytes on. past: whether it begins a cache line, and lines of it go past the caches.
 
     in_single: whether edits are made in float32, not float64; ahead: bytes from here to rows
     that come later, which are fetched meanwhile.
@@ -186,84 +297,49 @@ def quick_run(
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
-        b, em = builder, Emitter(context, builder, lanes=LINE // 2)
-        whole = Emitter(context, builder, lanes=LINE)
-        halves = Halves(em)
-        reported = not absent(signature.args[4])
-        pointers, target, past = cgutils.unpack_tuple(b, args[5]), args[6], args[7]
+        b, em = builder, Emitter(context, builder, lanes=LANES)
+        state, reported = args[0], not absent(signature.args[4])
+        (clean, direct), target, past = cgutils.unpack_tuple(b, args[5]), args[6], args[7]
         factor, in_single, ahead, first, count = args[8:]
         array = context.make_array(signature.args[3])(context, b, args[3])
         data = b.bitcast(array.data, BYTES)
         # After all the lines, a word for each, that is after 32 of 33 parts of the array.
         words = b.mul(b.udiv(b.extract_value(array.shape, 0), I64(LINE + 1)), I64(LINE))
-        words = b.gep(data, [b.mul(b.add(words, b.udiv(first, I64(LINE))), I64(4))])
+        words = b.add(words, b.udiv(first, I64(LINE)))
+        words = b.bitcast(b.gep(data, [b.mul(words, I64(4))]), I32.as_pointer())
         single = b.gep(data, [b.mul(first, I64(4))])
-        scale = em.splat(b.fptrunc(factor, F32))
-        cells = Cells(em, F32, QUICK_SUMS if reported else ())
-        extremes = Extremes(em, whole) if reported else None
-
-        def number_at(pointer, kind, place):
-            one = Emitter(context, builder, lanes=1)
-            v, _ = one.load(kind, pointer, b.mul(place, I64(bits_of(kind) // 8)))
-            return b.extract_element(v, I32(0))
-
-        def error_at(place):
-            c, u = (
-                number_at(pointers[k], kind, place) for k, kind in ((0, "bfloat16"), (1, "float64"))
-            )
-            realised = b.fsub(number_at(target, "bfloat16", place), c)
-            return b.fsub(realised, b.fmul(u, factor))
-
-        def requests(index):
-            """Codes of the rounded requests, each from float64."""
-            p = b.gep(pointers[1], [b.mul(index, I64(8))])
-            u = b.load(b.bitcast(p, whole.vector(F64).as_pointer()))
-            u.align = 1
-            q = b.fmul(u, whole.splat(factor))
-            made = b.fpext(b.fptrunc(q, whole.vector(F32)), q.type)
-            return narrowed(whole, "bfloat16", b.select(whole.splat(in_single), made, q))
-
-        def run(index, valid):
-            offset = b.mul(index, I64(2))
-            prefetch(em, pointers[0], b.add(offset, ahead), FAR)
-            codes = whole.stored("bfloat16", pointers[0], offset, valid)
-            c = halves.split(codes)
-            u = [
-                em.stored("float32", single, b.mul(b.add(index, I64(k)), I64(4)))
-                for k in (0, em.lanes)
-            ]
-            q = [b.fmul(v, scale) for v in u]
-            r, close = halves.nearest(q)
-            cells_r = [cgutils.alloca_once_value(b, v) for v in r]
-            some = em.call(f"llvm.vector.reduce.or.v{LINE}i1", I1, close)
-            with b.if_then(some, likely=False):
-                mended = b.select(close, requests(index), halves.words(r, 1))
-                for v, cell in zip(halves.split(mended), cells_r, strict=True):
-                    b.store(v, cell)
-            r = [b.load(cell) for cell in cells_r]
-            changed = halves.nearest_even([b.fadd(*pair) for pair in zip(c, r, strict=True)])
-            if valid is None:
-                with b.if_then(past):
-                    place = b.bitcast(b.gep(target, [offset]), changed.type.as_pointer())
-                    store = b.store(changed, place)
-                    store.align = 2 * LINE
-                    one = b.module.add_metadata([ir.Constant(I32, 1)])
-                    store.set_metadata("nontemporal", one)
-                with b.if_then(b.not_(past)):
-                    store_lanes(whole, "bfloat16", target, index, changed, None)
-            else:
-                store_lanes(whole, "bfloat16", target, index, changed, valid)
-            if not reported:
-                return
-            a = halves.split(changed)
-            errors = [cells.compare(c[k], a[k], q[k], r[k], u[k], scale) for k in (0, 1)]
-            number = b.udiv(index, I64(LINE))
-            asked = b.load(b.gep(b.bitcast(words, I32.as_pointer()), [number]))
-            extremes.add(codes, changed, errors, number, asked)
-
-        for_lanes(whole, count, run)
-        if reported:
-            fold_quick(em, cells, extremes, args[0], first, error_at)
+        number = b.udiv(b.add(count, I64(LINE - 1)), I64(LINE))
+        piece = Piece(em, (single, words), clean, direct, target, factor, first)
+        largest, line, unchanged = piece.edit(number, past, in_single, ahead, reported)
+        if not reported:
+            return context.get_dummy_value()
+        piece.raise_to(state, "peak", *piece.peak(largest, line))
+        sums = Cells(em, F32, QUICK_SUMS)
+        worst = piece.worst(piece.sum(number, sums), sums)
+        for name in sums.names:
+            pointer = state_pointer(em, state, name)
+            known = b.load(pointer)
+            known.align = 8
+            more = b.fpext(sums.get(name), em.vector(F64))
+            b.store(b.fadd(known, more), pointer).align = 8
+        cell = first_cell(em, state, "unchanged")
+        b.store(b.fadd(b.load(cell), b.uitofp(unchanged, F64)), cell)
+        piece.raise_to(state, "worst", *worst)
         return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def padded(typingctx, pointer, count, memory):
+    """Copy bfloat16 to memory (they may be there already), up to a whole line with zeros."""
+    signature = types.voidptr(types.voidptr, types.intp, types.voidptr)
+
+    def codegen(context, builder, signature, args):
+        pointer, count, memory = args
+        size = builder.mul(count, I64(2))
+        cgutils.raw_memmove(builder, memory, pointer, size, 1)
+        cgutils.memset(builder, builder.gep(memory, [size]), I64(2 * LINE), 0)
+        return memory
 
     return signature, codegen

@@ -21,10 +21,15 @@ REFERENCES = {
 }
 
 
-WHOLE = ("top_index", "max_error_index", "n_overflow", "n_nonfinite")  # fields of int64
 SHOWN = (
     "alpha_requested", "alpha_projected", "rms_requested", "rms_realised",
     "relative_rmse_rounded", "relative_rmse_realised", "frac_unchanged",
+)  # fmt: skip
+
+
+OF_REQUEST = (
+    "alpha_requested", "rms_requested", "rms_rounded_request", "relative_rmse_rounded", "cosine",
+    "relative_rmse_realised", "frac_unchanged", "frac_wrong_sign", "max_abs_error",
 )  # fmt: skip
 
 
@@ -117,13 +122,46 @@ class DoseReport(FieldTable):
         return json.dumps(found, **options)
 
     def _pooled(self) -> dict[str, Any]:
-        """Roots of means of squares, for rows that are alike in their count; else NaN."""
-        found = dict.fromkeys(self.names(), np.float64(np.nan))
-        for name in self.names():
-            known = np.ravel(getattr(self, name))
-            known = known[known == known]
-            if name.startswith("rms_") and known.size:
-                found[name] = np.sqrt(np.mean(known**2))
+        """Of all edits as one, from the sums that the fields stand for.
+
+        Doses are those of the edit of alpha 1 along all directions, by its size in each row. With
+        a mask of coordinates, whose rows may differ in their count, sums and largest alone.
+        """
+        v = {name: np.ravel(getattr(self, name)) for name in self.names()}
+        found: dict[str, Any] = dict.fromkeys(self.names(), np.float64(np.nan))
+        if not v["rms_clean"].size:
+            return found
+        length, worst = self.header["coordinates"], v["max_abs_error"]
+        peaks = v["top_energy_share"] * v["rms_clean"] ** 2  # over the length
+        for index, largest in (("top_index", peaks), ("max_error_index", worst)):
+            if largest.size == self.header["rows"] and (largest == largest).any():
+                row = int(np.nanargmax(largest))
+                found[index] = np.int64(row * length + v[index][row])
+        found["max_abs_error"] = np.fmax.reduce(worst)
+        found |= {name: v[name].sum() for name in ("n_overflow", "n_nonfinite")}
+        if self.header["masks"]["coordinates"] != "none":
+            return found
+        with np.errstate(all="ignore"):
+            found |= {n: _root(_known(v[n])) for n in v if n.startswith("rms_")}
+            found |= {n: np.mean(_known(v[n])) for n in v if n.startswith("frac_") and _any(v[n])}
+            found["top_energy_share"] = np.fmax.reduce(peaks) / np.sum(_known(v["rms_clean"]) ** 2)
+            asked, realised = v["rms_requested"], v["rms_realised"]
+            for name in ("relative_rmse_rounded", "relative_rmse_realised"):
+                error = v[name] * asked
+                sound = error == error
+                found[name] = _root(error[sound]) / _root(asked[sound])
+            both = np.where(asked * realised == 0, 0.0, v["cosine"] * asked * realised)
+            found["cosine"] = np.mean(both) / (_root(asked) * _root(realised))
+            # Of rows that are edited at all.
+            size = np.where(
+                realised > 0, realised / v["alpha_size"], asked / abs(v["alpha_requested"])
+            )
+            edited = size == size
+            weight = size[edited] ** 2 / np.sum(size[edited] ** 2)
+            for name in ("alpha_requested", "alpha_projected"):
+                found[name] = np.sum(weight * v[name][edited])
+            found["alpha_size"] = np.sqrt(np.sum(weight * v["alpha_size"][edited] ** 2))
+            found["angle_deg"] = _angle(v["rms_clean"], v["rms_after"], realised, v["angle_deg"])
         return found
 
     def __str__(self) -> str:
@@ -146,66 +184,33 @@ class DoseReport(FieldTable):
     __repr__ = __str__
 
 
+def _known(values: Array) -> Array:
+    return np.asarray(values[values == values])
+
+
+def _any(values: Array) -> bool:
+    return bool((values == values).any())
+
+
+def _root(values: Array) -> Any:
+    """Root of the mean square, NaN of nothing."""
+    return np.sqrt(np.sum(values**2) / values.size) if values.size else np.float64(np.nan)
+
+
+def _angle(clean: Array, after: Array, realised: Array, degrees: Array) -> Any:
+    """Angle between all clean rows and all edited rows, from that of each."""
+    length = np.sqrt(np.sum(clean**2))
+    along = np.where(after == 0, 0.0, after * np.cos(np.radians(degrees))) - clean
+    forward = np.sum(clean * along) / length
+    sideways = np.sqrt(np.maximum(np.sum(realised**2) - forward**2, 0.0))
+    return np.degrees(np.arctan2(sideways, length + forward))
+
+
 class DosePrediction(DoseReport):
     """A `DoseReport` of edits that were not made: each field has a last axis more, the alphas."""
 
 
-def fields_of(
-    sums: Mapping[str, Array], alpha: Array | None, scale: Array | None, rms_u: Array, unit: Array
-) -> dict[str, Array]:
-    """The fields of a report, of the shape of the sums.
-
-    alpha: None where nothing is requested; scale: None for the RMS of the clean state; rms_u:
-    RMS of the direction as it was given; unit: what it is divided by.
-    """
-    count = sums["count"]
-    nothing = np.full(count.shape, np.nan)
-
-    def rms(name: str) -> Array:
-        return np.asarray(np.sqrt(sums[name] / count))
-
-    clean, realised, error = rms("clean"), rms("realised"), rms("error")
-    scale = clean if scale is None else scale
-    size = scale * (rms_u / unit)  # RMS of an edit of alpha 1
-    asked = 0.0 if alpha is None else alpha
-    requested = np.abs(asked) * size
-    along = sums["along"] / count / rms_u  # of d, in the unit of the state
-    beside = along - asked * size  # of d - e
-    # Of two differences of squares the one that cancels less.
-    square = np.where(realised < error, realised**2 - along**2, error**2 - beside**2)
-    forward = sums["turn"] / np.sqrt(sums["clean"])
-    sideways = np.sqrt(np.maximum(sums["realised"] - forward**2, 0.0))
-    reached = np.sqrt(sums["clean"]) + forward
-    angle = np.degrees(np.arctan2(sideways, reached))
-    none = count == 0
-    found = {
-        "rms_clean": clean,
-        "rms_after": rms("after"),
-        "top_index": np.where(none, -1, sums["peak_index"]),
-        "top_energy_share": sums["peak"] ** 2 / sums["clean"],
-        "alpha_requested": nothing if alpha is None else alpha + np.zeros(count.shape),
-        "rms_requested": requested,
-        "rms_rounded_request": rms("rounded"),
-        "relative_rmse_rounded": rms("rounding") / requested,
-        "rms_realised": realised,
-        "alpha_size": realised / size,
-        "alpha_projected": along / size,
-        "rms_off_direction": np.sqrt(np.maximum(square, 0.0)),
-        "relative_rmse_realised": error / requested,
-        "cosine": np.clip(np.sign(asked) * along / realised, -1.0, 1.0),
-        "frac_unchanged": sums["unchanged"] / count,
-        "frac_wrong_sign": sums["wrong_sign"] / count,
-        "angle_deg": np.where(sums["after"] == 0, np.nan, angle),
-        "max_abs_error": np.where(none, np.nan, sums["worst"]),
-        "max_error_index": np.where(none, -1, sums["worst_index"]),
-        "n_overflow": sums["overflow"],
-        "n_nonfinite": sums["nonfinite"],
-    }
-    if alpha is None:
-        for name in (
-            "rms_requested", "rms_rounded_request", "relative_rmse_rounded", "cosine",
-            "relative_rmse_realised", "frac_unchanged", "frac_wrong_sign", "max_abs_error",
-        ):  # fmt: skip
-            found[name] = nothing
-        found["max_error_index"] = np.full(count.shape, -1)
-    return found
+def unknown(fields: Mapping[str, Array]) -> dict[str, Array]:
+    """What of the fields is not known where nothing is requested."""
+    nothing = np.full(fields["rms_clean"].shape, np.nan)
+    return dict.fromkeys(OF_REQUEST, nothing) | {"max_error_index": np.full(nothing.shape, -1)}

@@ -13,13 +13,16 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rmsfast._lanes import FAR, prefetch
 from rmsfast._memory import component_bytes, stack
 from rmsfast._roundings import EDIT, LIMITS, OWN, SUM, Way, for_lanes, odd, store_lanes
 from rmsfast._stores import narrowed
 from rmsfast._terms import Sum
 from rmsfast._vectors import (
+    F32,
     F64,
     I1,
+    I32,
     I64,
     WIDTH,
     Emitter,
@@ -50,6 +53,7 @@ SUMS = (
 # Sums start from -0.0, as in _lanes.
 STARTS = tuple(-1.0 if name in ("peak", "worst") else -0.0 for name in SUMS)
 EDIT_FORMATS = ("float64", *LIMITS)
+LANES = 16  # that are edited at once where there is no report
 
 
 class Cells:
@@ -89,7 +93,7 @@ class Cells:
         self.put(name, b.select(beyond, size, largest))
         self.put(name + "_index", b.select(beyond, index, self.get(name + "_index")))
 
-    def beside(self, v, q, u, factor):
+    def beside(self, v, u, q, factor):
         """V - q, where q is u times factor: in float32 without the rounding of q."""
         if self.element is F64 or not self.em.fused:
             return self.em.b.fsub(v, q)
@@ -99,7 +103,7 @@ class Cells:
         """Add the products of an edit, in which what is not kept is 0; its error."""
         b, zero = self.em.b, self.em.like(c, 0.0)
         d = b.fsub(a, c)
-        error, rounding = self.beside(d, q, u, factor), self.beside(r, q, u, factor)
+        error, rounding = self.beside(d, u, q, factor), self.beside(r, u, q, factor)
         self.add("after", a, a)
         self.add("realised", d, d)
         self.add("error", error, error)
@@ -107,7 +111,8 @@ class Cells:
         self.add("rounding", rounding, rounding)
         self.add("along", d, u)
         self.add("turn", d, c)
-        self.count("wrong_sign", b.fcmp_ordered("<", b.fmul(d, q), zero))
+        if "wrong_sign" in self.names:
+            self.count("wrong_sign", b.fcmp_ordered("<", b.fmul(d, q), zero))
         return error
 
 
@@ -142,14 +147,36 @@ def clear(typingctx, state):
 
 
 @intrinsic
-def lane_of(typingctx, state, k, lane):
-    """One lane of sum k of a state."""
-    signature = types.float64(types.voidptr, types.intp, types.intp)
+def totals(typingctx, state):
+    """Each of SUMS over the lanes of a state; of the largest the first, and its place."""
+    signature = types.UniTuple(types.float64, len(SUMS))(types.voidptr)
 
     def codegen(context, builder, signature, args):
-        lanes = builder.bitcast(args[0], F64.as_pointer())
-        index = builder.add(builder.mul(args[1], I64(WIDTH)), args[2])
-        return builder.load(builder.gep(lanes, [index]))
+        em, found = Emitter(context, builder), {}
+
+        def lanes(name):
+            v = builder.load(state_pointer(em, args[0], name))
+            v.align = 8
+            return v
+
+        def further(p, q):
+            (v, i), (w, j) = p, q
+            beyond = builder.and_(builder.fcmp_ordered("==", v, w), builder.fcmp_ordered("<", j, i))
+            beyond = builder.or_(builder.fcmp_ordered(">", w, v), beyond)
+            return builder.select(beyond, w, v), builder.select(beyond, j, i)
+
+        for name in ("peak", "worst"):
+            pair = lanes(name), lanes(name + "_index")
+            found[name], found[name + "_index"] = em.lanes_tree([pair], further)
+        plain = [name for name in SUMS if name not in found]
+        for k in range(0, len(plain), WIDTH):
+            names = plain[k : k + WIDTH]
+            rows = [(lanes(name),) for name in names]
+            rows += [(em.fill(F64, 0.0),)] * (WIDTH - len(rows))
+            (sums,) = em.rows_tree(rows, lambda p, q: (builder.fadd(p[0], q[0]),))
+            for i, name in enumerate(names):
+                found[name] = builder.extract_element(sums, I32(i))
+        return context.make_tuple(builder, signature.return_type, [found[n] for n in SUMS])
 
     return signature, codegen
 
@@ -270,6 +297,51 @@ def dose_run(
         for_lanes(em, count, run)
         for name in cells.names:
             b.store(cells.get(name), state_pointer(em, args[0], name)).align = 8
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def plain_run(typingctx, h, u, result, pointers, target, past, factor, in_single, ahead, count):
+    """`dose_run` to nearest, cast first, of rows that are finite, without masks or a report.
+
+    past: whether the target begins a cache line, and what is written goes past the caches;
+    in_single: whether edits are made in float32, not float64; ahead: bytes from here to rows that
+    come later, which are fetched meanwhile.
+    """
+    signature = types.void(
+        h, u, result, pointers, types.voidptr, types.boolean, types.float64, types.boolean,
+        types.intp, types.intp,
+    )  # fmt: skip
+
+    def codegen(context, builder, signature, args):
+        b, em = builder, Emitter(context, builder, lanes=LANES)
+        (h, u), kind = signature.args[:2], component_of(signature.args[2])
+        pointers, target, past = cgutils.unpack_tuple(b, args[3]), args[4], args[5]
+        factor, in_single, ahead, count = em.splat(args[6]), em.splat(args[7]), args[8], args[9]
+
+        def run(index, valid):
+            offset = b.mul(index, I64(component_bytes(h)))
+            prefetch(em, pointers[0], b.add(offset, ahead), FAR)
+            code = em.stored(kind, pointers[0], offset, valid)
+            q = b.fmul(load_lanes(em, u, pointers[1], index, valid)[1], factor)
+            if kind == "float32":  # whose sums are rounded once
+                changed = b.fadd(code, b.fptrunc(q, code.type))
+            else:  # whose sums are exact in float64
+                made = b.fpext(b.fptrunc(q, em.vector(F32)), q.type)
+                r = em.widen(kind, narrowed(em, kind, b.select(in_single, made, q)))[0]
+                changed = narrowed(em, kind, b.fadd(em.widen(kind, code)[0], r))
+            if valid is not None:
+                store_lanes(em, kind, target, index, changed, valid)
+                return
+            with b.if_else(past) as (yes, no):
+                with yes:
+                    store_lanes(em, kind, target, index, changed, None, past=True)
+                with no:
+                    store_lanes(em, kind, target, index, changed, None)
+
+        for_lanes(em, count, run)
         return context.get_dummy_value()
 
     return signature, codegen

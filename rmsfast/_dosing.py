@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums
-from rmsfast._dose_report import REFERENCES, WHOLE, Array, DoseReport, fields_of
+from rmsfast._dose_report import REFERENCES, Array
 from rmsfast.reductions import rms
 from rmsfast.scaling import STREAMING_BYTES
 
@@ -15,7 +15,6 @@ STORAGE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 EDIT_FORMATS = ("float64", *STORAGE)
 PATHS = ("cast_then_add", "add_then_cast")
 FIRST = 1 | 1 << _layout.SWAPPED  # bits of `awkward` about the rows themselves
-ROWS = 4096  # whose fields are made at a time: in cache
 LINE = 32  # coordinates that the quick loop edits at once
 
 
@@ -60,7 +59,8 @@ class Dosing:
         self.masks = _arguments.kept(function, self.sources, where, self.shape)
         self.rows = _arguments.row_mask(function, rows, self.rows_shape)
         self.direction_kind, self.note = "none", "none"
-        self.rms_u = self.unit = self.request = np.full(self.rows_shape, np.nan)
+        self.rms_u = self.unit = np.full(self.rows_shape, np.nan)
+        self.request: Array | None = None  # RMS of each row of the direction that is the edit
         self.lines: Array | None = None  # of one direction for all rows, in whole lines
 
     # ------------------------------------------------------------------ size and direction
@@ -177,49 +177,55 @@ class Dosing:
 
     def run(
         self, storage: str, alphas: Array, way: tuple[int, ...], result: Array | None = None,
-        report: bool = True, as_asked: bool = False,
-    ) -> Array:  # fmt: skip
-        """The sums of each row and alpha (of none without a report); result is written if given.
+        report: bool = True,
+    ) -> dict[str, Array]:  # fmt: skip
+        """The fields of each row and alpha (of none without a report); result is written if given.
 
-        alphas: one row of them, or one for each row; way: as _doses.dose_run takes it; as_asked:
-        the direction is the edit itself.
+        alphas: one row of them, or one for each row; way: as _doses.dose_run takes it.
         """
-        rows = math.prod(self.rows_shape)
-        if rows == 0:
-            return np.zeros((len(sum_names()), 0, alphas.shape[1]))
-        walk, target = self.walk(storage, result)
-        plan, cast = walk.plan, self.arrays[1:] == [] and self.sources[0].kind != storage
-        sums = np.empty((len(sum_names()), rows, alphas.shape[1])) if report else None
-        single = self._single(storage, way) if not cast else self._unused(storage)
-        one = np.ones(1)
-        scales = np.zeros(0) if self.scales is None else _one_or_all(self.scales)
-        args = (
-            walk.arrays, single, target, True if cast else None, True if report else None,
-            plan.g, plan.outer, plan.awkward, plan.length, alphas, one if as_asked else scales,
-            one if as_asked else _one_or_all(self.unit), single is not None and single.size > 0,
-            way, sums, result is not None,
-            result is not None and result.nbytes >= STREAMING_BYTES,
-        )  # fmt: skip
-        row_bytes = plan.length * (_sums.element_bytes(walk) + target.itemsize)
-        _launch.launch("dose_rows", args, rows, row_bytes * alphas.shape[1], self.threads)
-        return np.zeros(0) if sums is None else sums
+        rows, across = math.prod(self.rows_shape), alphas.shape[1]
+        reals = wholes = None
+        if report:
+            reals, wholes = _pages(rows * across)
+        if rows:
+            walk, target = self.walk(storage, result)
+            plan, cast = walk.plan, self.arrays[1:] == [] and self.sources[0].kind != storage
+            quick = self._quick(storage, way)
+            single = self._single(storage, quick)
+            quick = quick and (single is None or single.size > 0)
+            args = (
+                walk.arrays, single, target, True if cast else None, True if report else None,
+                plan.g, plan.outer, plan.awkward, plan.length, alphas,
+                np.zeros(0) if self.scales is None else _one_or_all(self.scales),
+                _one_or_all(self.unit), _one_or_all(self.rms_u),
+                None if self.request is None else _one_or_all(self.request),
+                quick, way, reals, wholes, result is not None,
+                result is not None and result.nbytes >= STREAMING_BYTES,
+            )  # fmt: skip
+            row_bytes = plan.length * (_sums.element_bytes(walk) + target.itemsize)
+            _launch.launch("dose_rows", args, rows, row_bytes * across, self.threads)
+        if reals is None or wholes is None:
+            return {}
+        module, shape = _launch.kernel_module("_dose_fields"), (*self.rows_shape, across)
+        found = dict(zip((*module.REALS, *module.WHOLES), (*reals, *wholes), strict=True))
+        return {name: v[: rows * across].reshape(shape) for name, v in found.items()}
 
-    def _unused(self, storage: str) -> Array | None:
-        return np.zeros(0, np.float32) if storage == "bfloat16" else None
+    def _quick(self, storage: str, way: tuple[int, ...]) -> bool:
+        """Whether edits are of the usual kind: _doses.plain_run serves, or a faster one."""
+        mode, saturate, _, add_first, edit_format, _ = way
+        if mode or self.masks or [s.kind for s in self.sources] != [storage] or edit_format > 1:
+            return False
+        if storage == "bfloat16":
+            return add_first == 0 and self.lines is not None
+        return saturate == 0 and (add_first == 0 or (storage == "float32" and edit_format == 1))
 
-    def _single(self, storage: str, way: tuple[int, ...]) -> Array | None:
+    def _single(self, storage: str, quick: bool) -> Array | None:
         """The direction as _dose_lines.quick_run takes it; empty where that cannot serve."""
-        mode, _, _, add_first, edit_format, _ = way
-        usual = (mode, add_first) == (0, 0) and edit_format < 2 and len(self.arrays) == 1
-        if storage != "bfloat16" or self.masks or self.lines is None or not usual:
-            return self._unused(storage)
-        lines = self.lines.reshape(-1, LINE)
-        sizes = np.abs(lines[lines != 0])
-        if not (sizes.size and sizes.min() > 2.0**-90 and sizes.max() < 2.0**90):
-            return self._unused(storage)
-        halves = lines.astype(np.float32).reshape(-1, LINE // 2, 2).transpose(0, 2, 1)
-        bits = ((lines != 0) << np.arange(LINE)).sum(axis=1).astype(np.uint32)
-        return np.concatenate([halves.reshape(-1), bits.view(np.float32)])
+        if storage != "bfloat16":
+            return None
+        if not quick or self.lines is None:
+            return np.zeros(0, np.float32)
+        return parted(self.lines)
 
     def floors(self, storage: str, tolerance: float) -> Array:
         """The smallest dose of each row."""
@@ -240,35 +246,6 @@ class Dosing:
         return floors
 
     # --------------------------------------------------------------------------- reporting
-
-    def doses_of(self, sums: Array) -> Array:
-        """The dose of a request in each row: its RMS over the size of an edit of alpha 1."""
-        names = sum_names()
-        clean, count = (sums[names.index(name)] for name in ("clean", "count"))
-        with np.errstate(all="ignore"):
-            scales = np.sqrt(clean / count) if self.scales is None else self.scales.reshape(-1)
-            return np.asarray(self.masked(self.request) / scales)
-
-    def fields(self, sums: Array, alphas: Array | None) -> dict[str, Array]:
-        """The fields of a report in the shape of the rows, of rows and alphas if there are many."""
-        names, rows, more = sum_names(), sums.shape[1], sums.shape[2:]
-        across = more[0] if more else 1
-        sums = sums.reshape(len(names), rows, across)
-        given = [alphas, self.scales, self.rms_u, self.unit]
-        widths = (across, 1, 1, 1)
-        each = [v if v is None else v.reshape(-1, w) for v, w in zip(given, widths, strict=True)]
-        # Whole arrays for all fields of a kind: many rows lie in few, large pages.
-        kinds = {name: np.int64 if name in WHOLE else np.float64 for name in DoseReport.names()}
-        pages = {kind: np.empty((len(kinds), rows, across), kind) for kind in kinds.values()}
-        found = {name: pages[kind][k] for k, (name, kind) in enumerate(kinds.items())}
-        for start in range(0, rows, ROWS):
-            part = slice(start, start + ROWS)
-            some: list[Any] = [v if v is None or len(v) == 1 else v[part] for v in each]
-            with np.errstate(all="ignore"):
-                new = fields_of(dict(zip(names, sums[:, part], strict=True)), *some)
-            for name, values in new.items():
-                found[name][part] = values
-        return {name: v.reshape((*self.rows_shape, *more)) for name, v in found.items()}
 
     def header(self, storage: str, measured_at: str, clean_source: str) -> dict[str, Any]:
         """What the numbers of a report mean."""
@@ -334,7 +311,9 @@ class Edit:
             return source.array.dtype.newbyteorder("=")
         return _formats.ml_dtype(self.dosing.function, self.storage)
 
-    def run(self, alphas: Array, result: Array | None = None, report: bool = True) -> Array:
+    def run(
+        self, alphas: Array, result: Array | None = None, report: bool = True
+    ) -> dict[str, Array]:
         return self.dosing.run(self.storage, alphas, self.way, result, report)
 
     def refuse(self, alphas: Array) -> None:
@@ -351,16 +330,14 @@ class Edit:
             else:
                 self._refuse_zero(flags)
 
-    def check(self, sums: Array) -> None:
-        """Raise for what the sums of a dry run show."""
-        names, dosing = sum_names(), self.dosing
+    def check(self, fields: dict[str, Array]) -> None:
+        """Raise for what the report of a dry run shows."""
         if self.refuses_zero:
-            clean, count = (sums[names.index(name), :, 0] for name in ("clean", "count"))
-            self._refuse_zero((clean == 0) & (count > 0))
+            self._refuse_zero(fields["rms_clean"][..., 0] == 0)
         if self.refuses_overflow:
-            lost = sums[names.index("overflow")].max(axis=-1).reshape(dosing.rows_shape)
+            lost = fields["n_overflow"].max(axis=-1)
             if lost.any():
-                raise _arguments.overflown(dosing.function, "h", lost, self.storage)
+                raise _arguments.overflown(self.dosing.function, "h", lost, self.storage)
 
     def _zero_rows(self) -> Array | None:
         """Flags of rows of zeros by their first nonzero value, None if that does not tell."""
@@ -389,11 +366,25 @@ class Edit:
         return {**found, **self.names}
 
 
-def sum_names() -> tuple[str, ...]:
-    """What the kernels add up for each row, in order."""
-    _launch.kernels()
-    names: tuple[str, ...] = _launch.kernel_module("_doses").SUMS
-    return names
+def parted(lines: Array) -> Array:
+    """A direction as _dose_lines.quick_run takes it, from whole lines; empty if that cannot."""
+    lines = lines.reshape(-1, LINE)
+    there = lines != 0
+    sizes = np.abs(lines if there.all() else lines[there])
+    if not (sizes.size and sizes.min() > 2.0**-90 and sizes.max() < 2.0**90):
+        return np.zeros(0, np.float32)
+    halves = lines.astype(np.float32).reshape(-1, LINE // 2, 2).transpose(0, 2, 1)
+    bits = np.packbits(there, axis=-1, bitorder="little").view("<u4").astype(np.uint32)
+    return np.concatenate([halves.reshape(-1), bits.reshape(-1).view(np.float32)])
+
+
+def _pages(count: int) -> tuple[Array, Array]:
+    """Memory for `count` numbers of each field, float64 and int64, in few and large pages.
+
+    The fields are apart by an odd number of cache lines, so that they fit into a cache together.
+    """
+    module, stride = _launch.kernel_module("_dose_fields"), (-(-count // 8) | 1) * 8
+    return np.empty((len(module.REALS), stride)), np.empty((len(module.WHOLES), stride), np.int64)
 
 
 def _one_or_all(values: Array) -> Array:

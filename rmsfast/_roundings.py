@@ -157,13 +157,17 @@ def philox(em, key, counter):
     return c
 
 
-def store_lanes(em, kind, pointer, index, v, valid):
-    """Stored lanes written side by side, those of `valid` only (None: all)."""
+def store_lanes(em, kind, pointer, index, v, valid, past=False):
+    """Stored lanes written side by side, those of `valid` only (None: all, or past the caches)."""
     b = em.b
     place = b.gep(pointer, [b.mul(index, I64(bits_of(kind) // 8))])
     place = b.bitcast(place, v.type.as_pointer())
     if valid is None:
-        b.store(v, place).align = 1
+        store = b.store(v, place)
+        store.align = em.lanes * bits_of(kind) // 8 if past else 1
+        if past:
+            one = b.module.add_metadata([ir.Constant(I32, 1)])
+            store.set_metadata("nontemporal", one)
         return
     letter = "f" if STORED[kind] in (F32, F64) else "i"
     name = f"llvm.masked.store.v{em.lanes}{letter}{bits_of(kind)}.p0"

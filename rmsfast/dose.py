@@ -1,15 +1,21 @@
 """Edits in doses of the RMS and what becomes of them: `apply_dose` and its kin, `round_to`."""
 
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout
-from rmsfast._dose_report import Array, DosePrediction, DoseReport
+from rmsfast import _arguments, _formats, _launch, _layout, _small_doses
+from rmsfast._dose_report import Array, DosePrediction, DoseReport, unknown
 from rmsfast._dosing import STORAGE, Dosing, Edit, Way
 from rmsfast.scaling import STREAMING_BYTES
 
 Axis = int | tuple[int, ...] | None
+# Options of calls that _small_doses may answer.
+USUAL = (
+    "none", -1, "rms", None, "unit", None, "float32", "cast_then_add", "nearest_even", None, 0,
+    "ieee", "raise", None, None, None,
+)  # fmt: skip
 
 
 class DoseResult(NamedTuple):
@@ -115,6 +121,14 @@ def apply_dose(
     """
     function = "apply_dose"
     _arguments.check_choice(function, "report", report, ("rows", "none"))
+    options = (
+        report, axis, scale, scale_name, direction_scale, storage, edit_format, path, rounding,
+        seed, first_row, overflow, zero, rows, where, threads,
+    )  # fmt: skip
+    if all(map(operator.is_, options, USUAL)):
+        after = _small_doses.dosed(h, direction, alpha, format, out)
+        if after is not None:
+            return DoseResult(after, None)
     dosing = Dosing(function, ("h",), (h,), axis, rows, where, format, threads)
     edit = Edit(
         dosing, direction, direction_scale, scale, scale_name, storage, edit_format, path, rounding,
@@ -128,10 +142,10 @@ def apply_dose(
         dosing.keep_apart(out)
     edit.refuse(alphas)
     after = _layout.lines(given.shape, dtype) if out is None else out
-    sums = edit.run(alphas, after.reshape(dosing.shape), report == "rows")
+    found = edit.run(alphas, after.reshape(dosing.shape), report == "rows")
     if report == "none":
         return DoseResult(after, None)
-    found = dosing.fields(sums[..., 0], alphas[:, 0])
+    found = {name: v[..., 0] for name, v in found.items()}
     where_from = ("in memory, after the edit", "h in the storage format, before the edit")
     return DoseResult(after, DoseReport(edit.header(*where_from), **found))
 
@@ -199,9 +213,8 @@ def predict_dose(
     each = np.ascontiguousarray(tried.reshape(1, -1))
     if dosing.rows is not None:
         each = dosing.masked(np.ones(dosing.rows_shape))[:, np.newaxis] * each
-    sums = edit.run(each)
-    edit.check(sums)
-    found = dosing.fields(sums, each)
+    found = edit.run(each)
+    edit.check(found)
     if not tried.ndim:
         found = {name: values[..., 0] for name, values in found.items()}
     nowhere = ("nowhere: predicted", "h in the storage format")
@@ -277,6 +290,7 @@ def measure_dose(
     alphas = np.zeros(dosing.rows_shape)
     if requested is not None:
         dosing.along_request(requested)
+        alphas = np.ones(dosing.rows_shape)
     elif direction is None:
         dosing.along_nothing()
     else:
@@ -286,14 +300,10 @@ def measure_dose(
     alphas = dosing.masked(alphas)
     way = Way(function, "nearest_even", None, "ieee")
     storage = dosing.sources[1].kind
-    each = alphas if requested is None else dosing.masked(np.ones(dosing.rows_shape))
-    sums = dosing.run(
-        storage, each[:, np.newaxis], (*way.codes, 0, 0, 0), as_asked=requested is not None
-    )
-    if requested is not None:
-        alphas = dosing.doses_of(sums[..., 0])
-    known = alpha is not None or requested is not None
-    found = dosing.fields(sums[..., 0], alphas if known else None)
+    found = dosing.run(storage, alphas[:, np.newaxis], (*way.codes, 0, 0, 0))
+    found = {name: v[..., 0] for name, v in found.items()}
+    if alpha is None and requested is None:
+        found |= unknown(found)
     header = dosing.header(storage, measured_at, clean_source)
     return DoseReport(header, **found)
 

@@ -152,6 +152,27 @@ def test_apply_dose_to_rows_of_any_size_is_the_emulation(size):
         np.testing.assert_allclose(getattr(report, name), fields[name], rtol=1e-4)
 
 
+@pytest.mark.parametrize("edit", ["float32", "float64"])
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_apply_dose_without_a_report_has_the_bits_of_the_emulation(storage, edit):
+    h = stored(rows((20, 1037)), storage)
+    h[:, 5:9] = -0.0
+    u = rows((1037,), 1)
+    u[::7] = 0
+    alpha = np.geomspace(3.0, 1e-6, 20) * np.where(np.arange(20) % 2, 1, -1)
+    expected, _ = emulated(h, u, alpha, storage, edit=edit)
+    after, report = apply_dose(h, u, alpha, edit_format=edit, report="none")
+    assert_values(after, expected, storage)
+    assert report is None
+
+
+def test_apply_dose_without_a_report_keeps_rows_that_are_not_finite():
+    h = stored(rows((3, 70)), "float32")
+    h[0, 3], h[1, 4], h[2, 5] = np.inf, -np.inf, np.nan
+    expected, _ = apply_dose(h, rows((70,), 1), 0.1)
+    assert_same_bits(apply_dose(h, rows((70,), 1), 0.1, report="none").after, expected)
+
+
 @pytest.mark.parametrize("edit", ["float64", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_apply_dose_makes_the_edit_in_the_format_named(edit):
     h, u = stored(rows(), "float32"), rows((203,), 1)
@@ -312,6 +333,39 @@ def test_apply_dose_and_its_report_are_the_same_for_any_number_of_threads():
     two, second = apply_dose(h, u, 0.01, threads=2)
     assert_same_bits(one, two)
     assert report_bytes(first) == report_bytes(second)
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16"])
+def test_apply_dose_small_calls_have_the_bits_of_others(storage):
+    h, u = stored(rows((3, 4, 70)), storage), rows((70,), 1)
+    for given, format in ((h, None), (h.view(f"u{h.itemsize}"), storage)):
+        if format == "float32":
+            continue
+        expected, _ = apply_dose(given, u, -0.05, format=format)
+        after, report = apply_dose(given, u, -0.05, format=format, report="none")
+        assert report is None
+        assert after.dtype == given.dtype
+        assert_same_bits(after, expected)
+        out = np.empty_like(given)
+        again = apply_dose(given, u, -0.05, format=format, report="none", out=out).after
+        assert again is out
+        assert_same_bits(out, expected)
+    assert apply_dose(h, u, -0.05, report="none", out=h).after is h
+    assert_same_bits(h.view(given.dtype) if storage == "bfloat16" else h, expected)
+
+
+def test_apply_dose_small_calls_are_refused_like_others():
+    h, u = np.ones((3, 8), np.float32), np.ones(8)
+    h[1] = 0
+    out = np.full_like(h, 7)
+    with pytest.raises(ValueError, match=r"apply_dose: h must be nonzero .* 1 zero row"):
+        apply_dose(h, u, 0.1, report="none", out=out)
+    assert (out == 7).all()
+    for bad, message in ((0 * u, "direction must be nonzero"), (np.nan * u, "must be finite")):
+        with pytest.raises(ValueError, match=message):
+            apply_dose(h + 1, bad, 0.1, report="none")
+    with pytest.raises(ValueError, match="partial overlap"):
+        apply_dose(h[:2], u, 0.1, report="none", out=h[1:])
 
 
 def test_apply_dose_of_codes_gives_codes():
@@ -702,6 +756,43 @@ def test_dose_report_summary_counts_what_is_known(report):
     assert found["rms_realised"]["pooled"] == pytest.approx(expected)
     assert found["rms_realised"]["max"] == report.rms_realised.max()
     assert set(found["cosine"]) == {"count", "min", "p1", "p50", "p99", "max", "pooled"}
+
+
+def test_dose_report_summary_pools_all_rows_as_one():
+    h, u = stored(rows((5, 64)), "float16"), rows((64,), 1)
+    alpha = np.array([0.1, 0.0, -0.2, 1e-5, 0.03])
+    after, report = apply_dose(h, u, alpha)
+    found = {name: each["pooled"] for name, each in report.summary().items()}
+    c, a = h.astype(np.float64), after.astype(np.float64)
+    size = np.sqrt(np.mean(c**2, axis=1, keepdims=True))
+    edit = size * u / np.sqrt(np.mean(u**2))  # of alpha 1
+    q, edited = alpha[:, None] * edit, alpha != 0
+    every = report_of(*(v.reshape(1, -1) for v in (c, a, q, q, edit)), np.ones((1, 1)),
+                      np.ones((1, 1)))  # fmt: skip
+    for name in ("rms_clean", "rms_after", "top_index", "top_energy_share", "rms_realised",
+                 "cosine", "frac_unchanged", "frac_wrong_sign", "max_abs_error",
+                 "n_nonfinite"):  # fmt: skip
+        assert found[name] == pytest.approx(every[name][0], rel=1e-9), name
+    assert found["angle_deg"] == pytest.approx(every["angle_deg"][0], rel=1e-5)
+    assert found["n_overflow"] == 0
+    d, asked = (a - c)[edited], np.sqrt(np.mean(q[edited] ** 2))
+    error = np.sqrt(np.mean((d - q[edited]) ** 2))
+    assert found["relative_rmse_realised"] == pytest.approx(error / asked, rel=1e-9)
+    assert found["rms_requested"] == pytest.approx(np.sqrt(np.mean(q**2)), rel=1e-9)
+    whole = np.sum(edit[edited] ** 2)
+    projected = np.sum(d * edit[edited]) / whole
+    assert found["alpha_projected"] == pytest.approx(projected, rel=1e-9)
+    assert found["alpha_size"] == pytest.approx(np.sqrt(np.sum(d**2) / whole), rel=1e-9)
+    assert np.argmax(np.abs(a - c - q)) == found["max_error_index"]
+
+
+def test_dose_report_summary_of_masked_rows_pools_what_needs_no_count():
+    report = apply_dose(rows((3, 16)), np.ones(16), 0.1, storage="float16",
+                        where=np.arange(16) > 3).report  # fmt: skip
+    found = report.summary()
+    assert found["max_abs_error"]["pooled"] == report.max_abs_error.max()
+    assert found["n_nonfinite"]["pooled"] == 0
+    assert np.isnan(found["rms_clean"]["pooled"])
 
 
 def test_dose_report_worst_rows_are_those_furthest_from_the_request(report):

@@ -32,6 +32,7 @@ LAYERS = [
         "_compare_kernels",
         "_roundings",
         "_doses",
+        "_dose_fields",
         "_dose_lines",
         "_dose_kernels",
         "_window_lanes",
@@ -42,6 +43,7 @@ LAYERS = [
     [
         "_dose_report",
         "_dosing",
+        "_small_doses",
         "_gains",
         "reductions",
         "scaling",

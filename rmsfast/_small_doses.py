@@ -1,0 +1,96 @@
+"""Doses of small arrays of plain layout, as a call of few microseconds; see _small."""
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmsfast import _formats, _launch, _layout
+from rmsfast._dosing import LINE, STORAGE, parted
+from rmsfast._small import first_row
+from rmsfast.reductions import rms
+
+WAY = (0, 0, 0, 0, 1, 0)  # to nearest, the edit in float32, cast first: see _doses.dose_run
+NOTHING = np.zeros(0)
+Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]
+
+
+class Dose(NamedTuple):
+    """Rows along the last axis."""
+
+    view: np.dtype  # of rows, as the kernels see them
+    storage: str
+    plan: _layout.Plan
+
+
+def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> Any:
+    """Rows edited as the defaults of `apply_dose` have it; None where they are not plain.
+
+    Also where they are to be refused.
+    """
+    number = type(alpha) in (float, int) and math.isfinite(alpha)
+    if not (number and type(h) is np.ndarray and type(direction) is np.ndarray):
+        return None
+    if format is not None and type(format) is not str:
+        return None
+    found = dose((h.dtype, h.shape, h.strides), format)
+    if found is None or direction.dtype not in (np.float32, np.float64):
+        return None
+    view, storage, plan = found
+    if direction.shape != h.shape[-1:] or not (out is None or takes(out, h)):
+        return None
+    lines = np.zeros(-(-plan.length // LINE) * LINE)
+    own = lines[: plan.length]
+    own[:] = direction
+    size = rms(own)
+    if not 0.0 < size < math.inf:
+        return None
+    rows = (first_row(h).view(view), own, None, None, None)
+    flags = np.empty(plan.rows, np.uint8)
+    module = _launch.kernel_module("_scalings")
+    arrays = (rows[0], None, None, None, None)
+    args: tuple[Any, ...] = (arrays, plan.g, plan.outer, plan.length, flags, 0, plan.rows)
+    _launch.call(module.zero_rows, args, (storage, "dose"))
+    if flags.any():
+        return None
+    single = parted(lines) if storage == "bfloat16" else None
+    result = np.empty(h.shape, h.dtype) if out is None else out
+    sizes = np.array([size])
+    args = (
+        rows, single, first_row(result).view(view), None, None, plan.g, plan.outer, 0, plan.length,
+        np.array([[float(alpha)]]), NOTHING, sizes, sizes, None, single is None or single.size > 0,
+        WAY, None, None, True, False, 0, plan.rows,
+    )  # fmt: skip
+    _launch.call(_launch.kernel_module("_dose_kernels").dose_rows, args, storage)
+    return result
+
+
+def takes(out: Any, h: np.ndarray) -> bool:
+    """Whether the result may be written to an array."""
+    if type(out) is not np.ndarray or not (out.flags.writeable and out.flags.aligned):
+        return False
+    alike = (out.dtype, out.shape, out.strides) == (h.dtype, h.shape, h.strides)
+    return alike and (out is h or not np.may_share_memory(out, h))
+
+
+@lru_cache(maxsize=1024)
+def dose(side: Side, format: str | None) -> Dose | None:
+    dtype, shape, strides = side
+    if format is not None and format not in _formats.CODES:
+        return None
+    kind = _formats.kind_of(dtype, format)
+    if kind not in STORAGE or not dtype.isnative or not shape or 0 in shape:
+        return None
+    if 2 * math.prod(shape) * dtype.itemsize > _launch.PARALLEL_BYTES or not _launch.kernels():
+        return None
+    own, axis = np.empty(shape, dtype).strides, len(shape) - 1
+    along = tuple(8 if k == axis else 0 for k in range(len(shape)))
+    sizes = (dtype.itemsize, 8, 1, 1, dtype.itemsize)
+    order = tuple(range(axis))
+    plan = _layout.plan(
+        shape, (axis,), (strides, along, None, None, own), sizes, (False,) * 5, (False,) * 5, order
+    )
+    if plan.awkward or own != strides:
+        return None
+    return Dose(_formats.kernel_dtype(kind), kind, plan)
