@@ -126,14 +126,15 @@ class Dosing:
         if math.prod(self.rows_shape) == 0:
             sizes = np.ones(self.rows_shape)
         elif keep is None and own is not None:
-            sizes = rms(own, axis=None, **options)
+            sizes = rms(own, axis=None, threads=self.threads)
         else:
             sizes = rms(array, axis=self.axes, where=keep, **options)
         self.direction_kind, self.rms_u = kind, np.broadcast_to(sizes, self.rows_shape)
-        meant = np.ones(self.rows_shape, bool) if self.rows is None else self.rows
-        if keep is not None:
-            meant = meant & keep.any(axis=self.axes)
-        sizes = self.rms_u[meant]
+        if self.rows is None and keep is None:
+            sizes = np.ravel(sizes)
+        else:
+            meant = np.ones(self.rows_shape, bool) if self.rows is None else self.rows
+            sizes = self.rms_u[meant if keep is None else meant & keep.any(axis=self.axes)]
         if not np.isfinite(sizes).all():
             raise _arguments.fail(self.function, name, "be finite", "NaN or infinity")
         return sizes
@@ -146,10 +147,10 @@ class Dosing:
         return _layout.along(own, self.shape, self.axes), "float64"
 
     def masked(self, alphas: Array) -> Array:
-        """Alphas of all rows in C order, 0 for those that are not meant."""
+        """Alphas in C order of the rows, 0 for those that are not meant; one if it serves all."""
         if self.rows is not None:
             alphas = np.where(self.rows, alphas, 0.0)
-        return np.ascontiguousarray(alphas).reshape(-1)
+        return _one_or_all(alphas)
 
     def keep_apart(self, out: Array) -> None:
         """Copy what is read while `out` is written."""
@@ -249,7 +250,8 @@ class Dosing:
 
     def header(self, storage: str, measured_at: str, clean_source: str) -> dict[str, Any]:
         """What the numbers of a report mean."""
-        sizes = self.rms_u[np.isfinite(self.rms_u)]
+        sizes = _one_or_all(self.rms_u)
+        sizes = sizes[np.isfinite(sizes)]
         package, numba = (sys.modules[name].__version__ for name in ("rmsfast", "numba"))
         return {
             "function": self.function,
