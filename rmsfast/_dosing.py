@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums
-from rmsfast._dose_report import REFERENCES, Array
+from rmsfast._dose_report import REFERENCES, Array, DoseReport
 from rmsfast.reductions import rms
 from rmsfast.scaling import STREAMING_BYTES
 
@@ -164,7 +164,6 @@ class Dosing:
 
     def walk(self, storage: str, result: Array | None) -> tuple[_layout.Walk, Array]:
         """Rows in the order of the caller's, and an array of the storage format for the types."""
-        _arguments.check_kernels(self.function, _launch.kernels())
         kinds = [s.kind for s in self.sources]
         operands: list[_layout.Operand] = [(self.arrays[0], kinds[0]), self.direction]
         operands += [(self.arrays[1], kinds[1]) if len(kinds) > 1 else None]
@@ -184,6 +183,8 @@ class Dosing:
 
         alphas: one row of them, or one for each row; way: as _doses.dose_run takes it.
         """
+        if _launch.kernels() is None:
+            return self._by_reference(storage, alphas, way, result)
         rows, across = math.prod(self.rows_shape), alphas.shape[1]
         reals = wholes = None
         if report:
@@ -211,6 +212,51 @@ class Dosing:
         found = dict(zip((*module.REALS, *module.WHOLES), (*reals, *wholes), strict=True))
         return {name: v[: rows * across].reshape(shape) for name, v in found.items()}
 
+    def _by_reference(
+        self, storage: str, alphas: Array, way: tuple[int, ...], result: Array | None
+    ) -> dict[str, Array]:
+        """As `run`, by the definition in NumPy; the fields are always made."""
+        from rmsfast.reference import doses
+
+        order = (*(k for k in range(len(self.shape)) if k not in self.axes), *self.axes)
+        rows = math.prod(self.rows_shape), math.prod(self.lengths)
+
+        def states(array: Array, kind: str) -> Array:
+            found = _formats.decoded(array, kind).astype(np.float64)
+            return found.transpose(order).reshape(rows)
+
+        shape = (*self.rows_shape, alphas.shape[1])
+        if not rows[0]:
+            return {name: np.zeros(shape) for name in DoseReport.names()}
+        kept = _layout.chosen(self.masks)
+        keep = np.ones(rows, bool) if kept is None else kept.transpose(order).reshape(rows)
+        given = [states(a, s.kind) for a, s in zip(self.arrays, self.sources, strict=True)]
+        scales = None if self.scales is None else self.scales.reshape(-1)
+        u, units, sizes = states(*self.direction), self.unit.reshape(-1), self.rms_u.reshape(-1)
+        cast = len(given) == 1 and self.sources[0].kind != storage
+        found = []
+        for alpha in np.broadcast_to(alphas, (rows[0], alphas.shape[1])).T:
+            asked = units if self.request is not None else scales
+            c, q, r, a, lost, edited = doses.edit(
+                given[0], u, alpha, asked, units, keep, storage, doses.Way(*way), cast
+            )
+            if len(given) > 1:
+                a, lost = given[1], np.isfinite(c) & ~np.isfinite(given[1])
+            if self.request is not None:
+                own = np.sqrt(np.mean(c * c, axis=-1, where=keep)) if scales is None else scales
+                alpha = alpha * self.request.reshape(-1) / own
+            found.append(doses.fields(c, q, r, a, lost, u, keep, alpha, scales, sizes, units))
+            if result is not None:
+                whole = [self.shape[k] for k in order]
+                target = result.transpose(order)
+                codes = doses.codes(a, storage).view(target.dtype).reshape(whole)
+                if cast:
+                    target[...] = codes
+                else:  # what is not edited keeps its bits
+                    np.copyto(target, self.arrays[0].transpose(order).astype(target.dtype))
+                    np.copyto(target, codes, where=edited.reshape(whole))
+        return {name: np.stack([f[name] for f in found], -1).reshape(shape) for name in found[0]}
+
     def _quick(self, storage: str, way: tuple[int, ...]) -> bool:
         """Whether edits are of the usual kind: _doses.plain_run serves, or a faster one."""
         mode, saturate, _, add_first, edit_format, _ = way
@@ -230,6 +276,7 @@ class Dosing:
 
     def floors(self, storage: str, tolerance: float) -> Array:
         """The smallest dose of each row."""
+        _arguments.check_kernels(self.function, _launch.kernels())
         rows = math.prod(self.rows_shape)
         floors = np.empty(rows)
         if rows:
@@ -252,7 +299,8 @@ class Dosing:
         """What the numbers of a report mean."""
         sizes = _one_or_all(self.rms_u)
         sizes = sizes[np.isfinite(sizes)]
-        package, numba = (sys.modules[name].__version__ for name in ("rmsfast", "numba"))
+        names = ("rmsfast", "numpy", "numba")
+        versions = {n: sys.modules[n].__version__ for n in names if n in sys.modules}
         return {
             "function": self.function,
             "measured_at": measured_at,
@@ -275,7 +323,7 @@ class Dosing:
                 "coordinates": "given" if self.masks else "none",
             },
             "references": REFERENCES,
-            "versions": {"rmsfast": package, "numpy": np.__version__, "numba": numba},
+            "versions": versions,
         }
 
 
@@ -344,6 +392,8 @@ class Edit:
     def _zero_rows(self) -> Array | None:
         """Flags of rows of zeros by their first nonzero value, None if that does not tell."""
         dosing = self.dosing
+        if _launch.kernels() is None:
+            return None
         walk, _ = dosing.walk(self.storage, None)
         plan, source = walk.plan, dosing.sources[0]
         if plan.awkward & FIRST or dosing.masks or source.kind != self.storage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -39,6 +40,18 @@ def round_to(
         raise TypeError(f"{function}: x must be real, got dtype {given.dtype}")
     dtype = storage_of(function, format, STORAGE)[1]
     v = _odd(given)
+    word = words(key, 0, v.size)[0].reshape(v.shape) if rounding == "stochastic" else None
+    result, beyond = rounded(v, format, rounding, overflow == "saturate", word)
+    if overflow == "raise":
+        refuse(function, f"x must fit into {format}", beyond)
+    return result.astype(dtype) if format == "float32" else encode(result, format).view(dtype)
+
+
+def rounded(v: Array, format: str, rounding: str, saturate: bool, word: Any) -> tuple[Array, Array]:
+    """Float64 rounded to a format, as float64, and a mask of what lay beyond it.
+
+    word: random numbers of 32 bits, for stochastic rounding.
+    """
     fraction, least, largest, infinite = _limits(format)
     size, special = np.abs(v), np.isinf(v)
     spacing = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 1, least) - fraction)
@@ -48,16 +61,12 @@ def round_to(
     elif rounding == "toward_zero":
         steps = np.floor(steps)
     else:
-        word = _words(key, v.size).reshape(v.shape)
         steps = np.floor(steps) + ((steps - np.floor(steps)) * 2.0**32 > word)
     size = steps * spacing
     beyond = size > largest
-    if overflow == "raise":
-        refuse(function, f"x must fit into {format}", beyond & ~(special & infinite))
-    stop = (overflow == "saturate") | ((rounding == "toward_zero") & ~special)
+    stop = saturate | ((rounding == "toward_zero") & ~special)
     size = np.where(beyond, np.where(stop, largest, np.inf), size)
-    result = np.copysign(size, v)
-    return result.astype(dtype) if format == "float32" else encode(result, format).view(dtype)
+    return np.copysign(size, v), beyond & ~(special & infinite)
 
 
 def _limits(format: str) -> tuple[int, int, float, bool]:
@@ -74,10 +83,14 @@ def _limits(format: str) -> tuple[int, int, float, bool]:
 
 def _odd(values: Array) -> Array:
     """As float64, with an odd last bit where that is not exact: it still rounds as the value."""
-    high, low = high_and_low(values)
+    return make_odd(*high_and_low(values))
+
+
+def make_odd(high: Array, low: Array) -> Array:
+    """High, with an odd last bit where there is a low part to it."""
     bits = np.atleast_1d(high).view(np.int64)
     opposed = np.signbit(high) != np.signbit(low)
-    bits = np.where(low == 0, bits, (bits - opposed) | 1)
+    bits = np.where((low == 0) | (low != low), bits, (bits - opposed) | 1)
     return bits.view(np.float64).reshape(high.shape)
 
 
@@ -96,15 +109,15 @@ def _key(function: str, seed: object, needed: bool) -> int:
     return key
 
 
-def _words(key: int, count: int) -> Array:
-    """The first word of Philox 4x32-10 for each of `count` counters (Salmon et al. 2011)."""
-    counter = np.arange(count, dtype=np.uint64)
+def words(key: int, first: int, count: int) -> tuple[Array, Array, Array]:
+    """Three words of Philox 4x32-10 for each of `count` counters (Salmon et al. 2011)."""
+    counter = np.arange(first, first + count, dtype=np.uint64)
     a, b = counter & LOW, counter >> np.uint64(32)
     c, d = np.zeros_like(a), np.zeros_like(a)
     for k in range(10):
-        first, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
+        product, second = a * np.uint64(0xD2511F53), c * np.uint64(0xCD9E8D57)
         low = np.uint64(key + k * 0x9E3779B9 & 0xFFFFFFFF)
         high = np.uint64((key >> 32) + k * 0xBB67AE85 & 0xFFFFFFFF)
         a, b = second >> np.uint64(32) ^ b ^ low, second & LOW
-        c, d = first >> np.uint64(32) ^ d ^ high, first & LOW
-    return a
+        c, d = product >> np.uint64(32) ^ d ^ high, product & LOW
+    return a, b, c
