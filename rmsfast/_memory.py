@@ -217,6 +217,19 @@ def advance(typingctx, pointer, offset):
     return signature, codegen
 
 
+@intrinsic
+def summon(typingctx, pointer):
+    """Fetch the cache line of a pointer meanwhile."""
+    signature = types.void(types.voidptr)
+
+    def codegen(context, builder, signature, args):
+        arguments = [args[0], I32(0), I32(3), I32(1)]
+        Emitter(context, builder).call("llvm.prefetch.p0", ir.VoidType(), *arguments)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
 def copy_strided(builder, element, source, stride, count, swap, target):
     """Copy `count` elements, `stride` bytes apart, side by side, in native byte order."""
 

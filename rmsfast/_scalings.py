@@ -38,6 +38,7 @@ from rmsfast._memory import (
     put,
     scratch_space,
     strides_of,
+    summon,
 )
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
@@ -48,6 +49,7 @@ RESULT = 5  # place among the arrays
 PLAIN, INSIDE, OUTSIDE, MAX = range(4)  # what becomes of eps
 TOGETHER = 1 << 15  # numbers of neighbouring rows that stay in cache until they are scaled
 LEAST = 2.0**-800  # sums and factors down to here, and up to 1 / LEAST, need no care
+SOON = 16  # rows whose first numbers are on their way while one is looked at
 SAFE = 900  # binary exponents of factors that leave room for any x, and for the low part
 
 
@@ -253,8 +255,10 @@ def scale_elements_parallel(
 @serial
 def zero_rows(arrays, g, outer, length, flags, begin, end):
     """flags[row] = 1 where all numbers of a row, side by side, are 0."""
+    ahead = SOON * g[1, outer - 1] if outer else 0
     for row in range(begin, end):
         pointers = addresses(arrays, offsets(arrays, g, 0, outer, row), 0)
+        summon(advance(pointers[0], ahead))
         flags[row] = not any_nonzero(arrays[0], pointers[0], length)
 
 
