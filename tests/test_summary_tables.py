@@ -85,6 +85,30 @@ def test_concatenate_of_blocks_of_rows_is_the_whole(make):
     assert str(joined.pooled()) == str(whole.pooled())
 
 
+@every_table
+@pytest.mark.parametrize("cuts", [[7], [1, 2, 29]], ids=str)
+def test_joined_parts_of_rows_are_the_rows(make, cuts):
+    whole, starts = make(), [0, *cuts]
+    pieces = zip(np.split(X, cuts, 1), np.split(X_HAT, cuts, 1), strict=True)
+    is_description = type(whole) is Description
+    parts = [describe(p) if is_description else compare(p, q) for p, q in pieces]
+    joined = type(whole).joined(parts, starts)
+    for name in whole.names():
+        a, b = getattr(joined, name), getattr(whole, name)
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13, err_msg=name)
+
+
+def test_joined_parts_keep_constant_rows_and_nan():
+    x = np.full((3, 9), 0.1)
+    x[1, 4], x[2, 7] = np.nan, np.inf
+    joined = Description.joined([describe(x[:, :5]), describe(x[:, 5:])], [0, 5])
+    np.testing.assert_array_equal(joined.mean, [0.1, np.nan, np.inf])
+    np.testing.assert_array_equal(joined.std, [0, np.nan, np.nan])
+    np.testing.assert_array_equal(joined.peak_index, [0, 4, 7])
+    np.testing.assert_array_equal(joined.rms, [0.1, np.nan, np.inf])
+
+
 def test_concatenate_of_rows_of_different_length_is_refused():
     with pytest.raises(ValueError, match=r"parts must have rows of one length, got \[2, 3\]"):
         Description.concatenate([describe(np.ones((2, 3))), describe(np.ones((2, 2)))])

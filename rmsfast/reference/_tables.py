@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -55,12 +55,13 @@ class FieldTable:
         dict of dict
             For each field: "count", the rows where it is not NaN; their "min", "p1", "p50", "p99",
             "max" (percentiles interpolate); and "pooled", the value of all coordinates together,
-            made from sums: never the mean of roots.
+            made from sums: never the mean of roots. Complex fields count by absolute value.
         """
         pooled = self._pooled()
         found = {}
         for name in self.names():
             known = np.ravel(getattr(self, name))
+            known = np.abs(known) if known.dtype.kind == "c" else known
             known = np.sort(known[known == known])
             marks = [_quantile(known, q) for q in (0.0, 0.01, 0.5, 0.99, 1.0)]
             found[name] = dict(zip(STATISTICS, (known.size, *marks, pooled[name]), strict=True))
@@ -87,7 +88,7 @@ class FieldTable:
         if by not in names:
             raise ValueError(f"worst: by must be one of {', '.join(names)}, got {by!r}")
         records = np.atleast_1d(self.to_records())
-        concern = self._concern.get(by, np.asarray)(records[by].ravel().astype(np.float64))
+        concern = np.asarray(self._concern.get(by, np.asarray)(records[by].ravel()), np.float64)
         order = np.lexsort((-concern, concern == concern))[: max(0, n)]
         place = np.stack(np.unravel_index(order, records.shape), axis=-1)
         shape = () if records.ndim == 1 else (records.ndim,)
@@ -139,8 +140,44 @@ class RowTable(FieldTable):
         axis = axis + first if axis >= 0 else axis
         return cls(_roots=np.concatenate(roots, axis), _length=lengths[0], **values)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Self], starts: Sequence[int]) -> Self:
+        """Join the results of consecutive parts of the same rows.
+
+        Parameters
+        ----------
+        parts : sequence of results of this kind
+            Their shapes are equal.
+        starts : sequence of int
+            The first coordinate of each part.
+
+        Returns
+        -------
+        result of this kind
+            Of that shape; roots, means and cosines are made from sums, within a few ulps of
+            float64.
+        """
+        fields = {n: np.stack([np.asarray(getattr(p, n)) for p in parts]) for n in cls.names()}
+        roots = np.stack([p._roots for p in parts], axis=1)
+        length = sum(part._length for part in parts)
+        return scalars(cls._joined(Parts(fields, roots, np.asarray(starts)), length))
+
     def pooled(self) -> Self:
-        """The same quantities of one vector, all rows one after the other in C order."""
+        """The same quantities of one vector, all rows one after the other in C order.
+
+        Returns
+        -------
+        result of this kind
+            Of one row; roots, means and cosines are made from sums, within a few ulps of float64.
+        """
+        fields = {name: np.ravel(value) for name, value in self.to_dict().items()}
+        size = np.size(fields["count"])
+        roots = self._roots.reshape(len(self._roots), size)
+        parts = Parts(fields, roots, self._length * np.arange(size))
+        return scalars(self._joined(parts, self._length * size))
+
+    @classmethod
+    def _joined(cls, parts: Parts, length: int) -> Self:
         raise NotImplementedError
 
     def _pooled(self) -> dict[str, Any]:
@@ -184,6 +221,62 @@ class RowTable(FieldTable):
             f"<table><caption>{html.escape(title)}</caption>"
             f"<thead>{row(head, 'th')}</thead><tbody>{body}</tbody></table>"
         )
+
+
+class Parts:
+    """Fields of consecutive parts of rows, which lie along the first axis; how they are joined."""
+
+    def __init__(self, fields: dict[str, Array], roots: Array, starts: Array) -> None:
+        self.fields, self.roots, self.starts = fields, roots, starts
+        self.count = fields["count"]
+        self.total = self.count.sum(axis=0)
+        self.some = self.count > 0
+        self.full = bool(self.some.all())
+
+    def __getitem__(self, name: str) -> Array:
+        return self.fields[name]
+
+    def filled(self, values: Array, nothing: float) -> Array:
+        """Values, with what stands for those of parts without values."""
+        return values if self.full else np.where(self.some, values, nothing)
+
+    def defined(self, values: Array) -> Array:
+        return np.where(self.total == 0, np.nan, values)
+
+    def root(self, roots: Array) -> Array:
+        """Root of the mean square of values of which these are the roots."""
+        roots = self.filled(roots, 0.0)
+        top = np.max(roots, axis=0, initial=0.0)
+        shares = roots / top
+        found = top * np.sqrt((self.count * shares * shares).sum(axis=0) / self.total)
+        return self.defined(np.where((top == 0) | np.isinf(top), top, found))
+
+    def mean(self, means: Array) -> Array:
+        """Mean of values of which these are the means."""
+        if means.dtype.kind == "c":
+            return np.asarray(self.mean(means.real) + 1j * self.mean(means.imag))
+        means = self.filled(means, 0.0)
+        top = np.max(np.abs(means), axis=0, initial=0.0)
+        scale = np.ldexp(1.0, -np.maximum(np.frexp(top)[1], -1000))
+        scaled = means * scale
+        first = scaled[:1].sum(axis=0)  # measured from it, equal means stay as they are
+        found = (first + (self.count * (scaled - first)).sum(axis=0) / self.total) / scale
+        special = (self.count * means).sum(axis=0)
+        return self.defined(np.where(np.isfinite(top), found, special))
+
+    def least(self, values: Array) -> Array:
+        """NaN where there is one."""
+        return self.defined(np.min(self.filled(values, np.inf), axis=0, initial=np.inf))
+
+    def extreme(self, size: str, index: str) -> tuple[Array, Array]:
+        """The largest of a field, the first NaN if there is one, and its index in all parts."""
+        if not len(self.starts):
+            return self.defined(self.total), np.asarray(-1)
+        sizes = self.filled(self[size], -1.0)
+        place = sizes.argmax(axis=0)[np.newaxis]
+        found = np.take_along_axis(self[index], place, 0)[0] + self.starts[place[0]]
+        largest = np.take_along_axis(sizes, place, 0)[0]
+        return self.defined(largest), np.where(self.total == 0, -1, found)
 
 
 def scalars(table: Table) -> Table:

@@ -19,8 +19,7 @@ from rmsfast.reference._numbers import (
     root_mean_square,
 )
 from rmsfast.reference._problem import Axis, Problem, precision_of, prepare
-from rmsfast.reference._tables import RowTable, scalars
-from rmsfast.reference.reductions import rms
+from rmsfast.reference._tables import Parts, RowTable, scalars
 
 __all__ = ["Comparison", "Description", "compare", "describe"]
 
@@ -68,37 +67,27 @@ class Description(RowTable):
     n_inf: Any
     n_zero: Any
 
+    @classmethod
     @np.errstate(all="ignore")
-    def pooled(self) -> Description:
-        """The same quantities of one vector, all rows one after the other in C order.
-
-        Returns
-        -------
-        Description
-            Of one row; root, mean and std are made from sums, within a few ulps of float64.
-        """
-        rows = _Rows(self)
-        size, mean = rows.root(self._roots[0]), rows.mean(self.mean)
-        spread = np.hypot(rows.of(self.std), rows.of(self.mean) - mean)
-        peak, index = rows.extreme(self.peak, self.peak_index)
-        total = rows.count.sum()
-        crest = np.float64(peak) / size
-        return Description(
-            count=total,
-            rms=np.asarray(self.rms).dtype.type(size),
+    def _joined(cls, parts: Parts, length: int) -> Description:
+        size, mean = parts.root(parts.roots[0]), parts.mean(parts["mean"])
+        spread = parts.root(np.hypot(parts["std"], np.abs(parts["mean"] - mean)))
+        peak, index = parts.extreme("peak", "peak_index")
+        crest = peak / size
+        return cls(
+            count=parts.total,
+            rms=size.astype(parts["rms"].dtype),
             mean=mean,
-            std=rows.root(spread),
-            min=rows.least(self.min),
-            max=-rows.least(np.negative(self.max)),
+            std=spread,
+            min=parts.least(parts["min"]),
+            max=-parts.least(-parts["max"]),
             peak=peak,
             peak_index=index,
-            peak_share=crest * crest / total if total else np.float64(np.nan),
+            peak_share=crest * crest / parts.total,
             crest=crest,
-            n_nan=np.sum(self.n_nan),
-            n_inf=np.sum(self.n_inf),
-            n_zero=np.sum(self.n_zero),
-            _roots=np.asarray([size]),
-            _length=self._length * np.size(self.count),
+            **{name: parts[name].sum(axis=0) for name in ("n_nan", "n_inf", "n_zero")},
+            _roots=size[np.newaxis],
+            _length=length,
         )
 
 
@@ -153,84 +142,33 @@ class Comparison(RowTable):
     n_equal: Any
     fitted_scale: Any
 
+    @classmethod
     @np.errstate(all="ignore")
-    def pooled(self) -> Comparison:
-        """The same quantities of one pair of vectors, all rows one after the other in C order.
-
-        Returns
-        -------
-        Comparison
-            Of one row; roots, bias and cosine are made from sums, within a few ulps of float64.
-        """
-        rows = _Rows(self)
-        errors, x, x_hat = (rows.root(part) for part in self._roots)
-        worst, index = rows.extreme(self.max_abs_error, self.max_error_index)
-        parts = rows.of(self._roots[1]) / x, rows.of(self._roots[2]) / x_hat
+    def _joined(cls, parts: Parts, length: int) -> Comparison:
+        errors, x, x_hat = (parts.root(part) for part in parts.roots)
+        worst, index = parts.extreme("max_abs_error", "max_error_index")
+        shares = parts.roots[1] / x, parts.roots[2] / x_hat
         # Of a zero row the cosine is not defined, its product is 0.
-        products = np.where((parts[0] == 0) | (parts[1] == 0), 0.0, rows.of(self.cosine))
-        cosine = rows.mean(products * parts[0] * parts[1])
-        cosine = np.float64(np.nan) if x == 0 or x_hat == 0 else np.clip(cosine, -1.0, 1.0)
-        relative, scale = errors / x, cosine * (x / x_hat)
-        decibels = np.float64(np.inf) if errors == 0 else -20.0 * np.log10(relative)
-        return Comparison(
-            count=rows.count.sum(),
-            rmse=np.asarray(self.rmse).dtype.type(errors),
-            rms_x=np.asarray(self.rms_x).dtype.type(x),
-            rms_x_hat=np.asarray(self.rms_x_hat).dtype.type(x_hat),
-            relative_rmse=np.asarray(self.relative_rmse).dtype.type(relative),
-            sqnr_db=decibels,
+        products = np.where((shares[0] == 0) | (shares[1] == 0), 0.0, parts["cosine"])
+        cosine = np.clip(parts.mean(products * shares[0] * shares[1]), -1.0, 1.0)
+        cosine = np.where((x == 0) | (x_hat == 0), np.nan, cosine)
+        relative, scale = errors / x, np.where(x == 0, 0.0, cosine) * (x / x_hat)
+        return cls(
+            count=parts.total,
+            rmse=errors.astype(parts["rmse"].dtype),
+            rms_x=x.astype(parts["rms_x"].dtype),
+            rms_x_hat=x_hat.astype(parts["rms_x_hat"].dtype),
+            relative_rmse=relative.astype(parts["relative_rmse"].dtype),
+            sqnr_db=np.where(errors == 0, np.inf, -20.0 * np.log10(relative)),
             cosine=cosine,
-            bias=rows.mean(self.bias),
+            bias=parts.mean(parts["bias"]),
             max_abs_error=worst,
             max_error_index=index,
-            n_equal=np.sum(self.n_equal),
+            n_equal=parts["n_equal"].sum(axis=0),
             fitted_scale=scale,
-            _roots=np.asarray([errors, x, x_hat]),
-            _length=self._length * np.size(self.count),
+            _roots=np.stack([errors, x, x_hat]),
+            _length=length,
         )
-
-
-class _Rows:
-    """The rows of a table that have a value, weighted by how many."""
-
-    def __init__(self, table: Any) -> None:
-        self.length = table._length
-        count = np.ravel(table.count)
-        self.numbers = np.flatnonzero(count)
-        self.count = count[self.numbers]
-
-    def of(self, field: Any) -> Array:
-        """Values of the rows; what has their number of values is taken as such."""
-        field = np.ravel(field)
-        found: Array = field if field.size == self.count.size else field[self.numbers]
-        return found
-
-    def root(self, roots: Any) -> Any:
-        """Root of the mean square of values of which these are the roots."""
-        if self.count.size == 0:
-            return np.float64(np.nan)
-        return rms(self.of(roots), weights=self.count, dtype="float64")
-
-    def mean(self, means: Any) -> Any:
-        """Mean of values of which these are the means."""
-        if self.count.size == 0:
-            return np.float64(np.nan)
-        with np.errstate(all="ignore"):
-            found = mean_of(
-                *(Scaled.of(v.astype(np.float64)) for v in (self.of(means), self.count))
-            )
-            return np.float64(found.values()[()])
-
-    def least(self, field: Any) -> Any:
-        """NaN where there is one."""
-        return self.of(field).min() if self.count.size else np.float64(np.nan)
-
-    def extreme(self, field: Any, index: Any) -> tuple[Any, Any]:
-        """The largest of a field, and its index in all the rows together."""
-        if self.count.size == 0:
-            return np.float64(np.nan), np.intp(-1)
-        place = int(np.argmax(self.of(field)))
-        return self.of(field)[place], self.of(index)[place] + self.length * self.numbers[place]
 
 
 @np.errstate(all="ignore")
