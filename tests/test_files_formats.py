@@ -385,6 +385,39 @@ def test_read_of_damaged_values_is_named_with_its_fault(tmp_path, make):
     assert str(caught.value).isprintable()
 
 
+def with_metadata(path, key, value):
+    """A zarr array of version 3 whose metadata claim something else."""
+    found = json.loads((path / "zarr.json").read_text())
+    found[key] = value
+    (path / "zarr.json").write_text(json.dumps(found))
+    return path
+
+
+def test_open_tensors_zarr_shape_beyond_numpy_is_listed(tmp_path):
+    zarr.create_array(tmp_path / "x.zarr", data=values_of((6, 6)), chunks=(3, 3))
+    path = with_metadata(tmp_path / "x.zarr", "shape", [2**64, 6])
+    tensor = only(open_tensors(path))
+    assert tensor.error.startswith("not an array that NumPy can hold: ")
+    assert only(describe(path)).error == tensor.error
+
+
+def as_npz_with_an_entry_before_the_file(folder):
+    path = as_npz(folder, values_of((4, 3)))
+    content = bytearray(path.read_bytes())
+    end = content.rindex(b"PK\5\6")  # whose directory then begins later than it does
+    place = int.from_bytes(content[end + 16 : end + 20], "little")
+    content[end + 16 : end + 20] = (place + 1000).to_bytes(4, "little")
+    path.write_bytes(content)
+    return path
+
+
+def test_open_tensors_npz_entry_outside_the_file_is_named(tmp_path):
+    path = as_npz_with_an_entry_before_the_file(tmp_path)
+    with pytest.raises(OSError, match="Invalid argument") as caught:
+        open_tensors(path)
+    assert caught.value.filename == str(path)
+
+
 def test_describe_damaged_chunk_is_the_reason_of_that_tensor(tmp_path):
     summary = only(describe(as_zarr_with_a_damaged_chunk(tmp_path)))
     assert "tensor 'x' cannot be read: " in summary.error

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmsfast._formats import CODES
-from rmsfast.files._tensors import Array, Box, File, Tensor, brief
+from rmsfast.files._tensors import Array, Box, File, Tensor, brief, held
 
 FORMAT = "format"  # attribute that names the format of codes
 
@@ -94,7 +94,7 @@ def _tensor(path: Path, name: str, array: Any, chunks: tuple[int, ...] | None) -
         tensor = replace(tensor, dtype=format, format=format)
     steps = tuple(max(1, n) for n in chunks or (1,) * len(tensor.shape))
     source = Chunked(array, f"{path}: tensor {name!r}", steps)
-    return replace(tensor, stored=dtype, source=source)
+    return held(replace(tensor, stored=dtype, source=source))
 
 
 def library(name: str) -> Any:

@@ -109,6 +109,10 @@ def _file_tensors(path: Path, raw: Callable[[Path], list[Tensor]] | None) -> lis
         raise ValueError(text if text.startswith(f"{path}: ") else f"{path}: {brief(text)}") from (
             error
         )
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 # Raw binary -------------------------------------------------------------------------------------

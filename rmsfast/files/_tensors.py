@@ -312,13 +312,19 @@ def brief(value: object) -> str:
 def mapped(
     tensor: Tensor, file: File, begin: int, dtype: np.dtype[Any], fortran: bool = False
 ) -> Tensor:
-    """Give `tensor` its values, or the reason why NumPy cannot form such an array."""
+    """Give `tensor` its values, which lie side by side from a byte of a file on."""
     axes = tuple(range(len(tensor.shape)))
+    source = Mapped(file, begin, dtype, tensor.shape, axes[::-1] if fortran else axes)
+    return held(replace(tensor, stored=dtype, source=source))
+
+
+def held(tensor: Tensor) -> Tensor:
+    """The tensor, or the reason why NumPy cannot form such an array."""
     try:
         if 0 in tensor.shape:
-            np.empty(tensor.shape, dtype)
-        np.broadcast_to(np.empty((), dtype), tensor.shape)
+            np.empty(tensor.shape, tensor.stored)
+        np.broadcast_to(np.empty((), tensor.stored), tensor.shape)
     except (TypeError, ValueError, OverflowError) as error:  # 65 axes, (0, 2**62, 2**62), ...
-        return replace(tensor, error=f"not an array that NumPy can hold: {brief(error)}")
-    source = Mapped(file, begin, dtype, tensor.shape, axes[::-1] if fortran else axes)
-    return replace(tensor, stored=dtype, source=source)
+        fault = f"not an array that NumPy can hold: {brief(error)}"
+        return replace(tensor, stored=None, source=None, error=fault)
+    return tensor
