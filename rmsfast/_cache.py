@@ -31,6 +31,7 @@ SOURCES = (
     "_summary_lanes.py",
     "_describe_kernels.py",
     "_compare_kernels.py",
+    "_complex_kernels.py",
     "_roundings.py",
     "_doses.py",
     "_dose_fields.py",

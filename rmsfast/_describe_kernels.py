@@ -213,7 +213,7 @@ def join_moments(p, q):
     e = min(p[EXPONENT], q[EXPONENT])
     a, a_low, m, m_low = scaled_moment(p, int(e - p[EXPONENT]))
     b, b_low, n, n_low = scaled_moment(q, int(e - q[EXPONENT]))
-    h, low = add_pairs(a, a_low, b, b_low)
+    h, low, _ = add_scaled(a, a_low, e, b, b_low, e)
     m, m_low = add_pairs(m, m_low, n, n_low)
     if p[COUNT] > 0.0 and q[COUNT] > 0.0:
         a, a_low = divide_pairs(a, a_low, p[COUNT], 0.0)

@@ -33,6 +33,7 @@ MODULES = (  # those that define kernels
     "_continued",
     "_describe_kernels",
     "_compare_kernels",
+    "_complex_kernels",
     "_dose_kernels",
     "_window_kernels",
 )

@@ -31,7 +31,7 @@ def describe(
 
     Parameters
     ----------
-    x : array_like of real numbers
+    x : array_like of numbers
         As for `rms`, in any layout and byte order.
     axis : int, tuple of int or None, default -1
         Axes that hold the coordinates of each vector, numbered in C order; None: all.
@@ -47,15 +47,17 @@ def describe(
     Description
         Arrays of the shape of `rms(x, axis=axis)`, scalars of one vector: `count`, `rms`, `mean`,
         `std` (ddof 0), `min`, `max`, `peak` (largest absolute value), `peak_index` (the first
-        coordinate of it), `peak_share` (peak**2 / sum(x**2)), `crest` (peak / rms), `n_nan`,
+        coordinate of it), `peak_share` (peak**2 / sum(|x|**2)), `crest` (peak / rms), `n_nan`,
         `n_inf`, `n_zero`. All but `rms` and the whole numbers are float64. Where no value is kept
         they are NaN and the index is -1; 0/0 is NaN (`peak_share` and `crest` of zeros); where a
         NaN is kept the index is that of the first. The counts are of what `where` chooses.
+        Complex numbers have a complex `mean`, the `std` of `numpy.std` and, as they have no
+        order, NaN for `min` and `max`; one that is NaN or Inf in a part is so as a whole.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        As `rms`, and for complex numbers, which have no order.
+        As `rms`.
 
     Notes
     -----
@@ -66,7 +68,8 @@ def describe(
     ulps, the mean plus 2**-80 of the largest |x|. For narrower floats they are plain float64, and
     bounded by 2**-42 of the largest |x| (mean) and 2**-40 of itself (deviation); 1e-15 is usual. A
     constant vector has deviation 0 and its value as mean. A block is read once more, from cache,
-    for the index, and where its mean is large beside its deviation. No temporary grows with `x`.
+    for the index, and where its mean is large beside its deviation. Complex numbers are read
+    twice, each row by one thread, and their sums are pairs. No temporary grows with `x`.
 
     Examples
     --------
@@ -87,6 +90,8 @@ def describe(
             "describe", inputs.names, np.asarray(counts[2] > 0, np.uint8), nan_policy
         )
     roots, mean, std, least, most, peak, share, crest = reals
+    if inputs.is_complex:
+        least = most = np.full_like(peak, np.nan)[()]
     count, index, n_nan, n_inf, n_zero = counts
     return Description(
         count=count,
@@ -122,7 +127,7 @@ def compare(
 
     Parameters
     ----------
-    x, x_hat : array_like of real numbers
+    x, x_hat : array_like of numbers
         The vectors and what stands for them, paired as for `rmse`.
     axis, where, nan_policy, format, threads
         As for `describe`; "omit" and masks leave out a pair where either value is missing.
@@ -138,17 +143,21 @@ def compare(
         the roots, their ratio and the whole numbers are float64. Where no pair is kept they are
         NaN and the index is -1; 0/0 is NaN (`cosine`, `fitted_scale` of zeros), but `sqnr_db` of
         equal vectors is inf, zeros included; where an error is NaN the index is that of the first.
+        Of complex numbers `bias` is complex, and <x, x_hat> is the real part of
+        sum(x * conj(x_hat)): `cosine` and the real `fitted_scale` are those of the real vectors
+        of twice as many coordinates.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        As `rmse`, and for complex numbers.
+        As `rmse`.
 
     Notes
     -----
     `rmse`, `rms_x`, `rms_x_hat` have the bits and dtypes of `rmse(x, x_hat)`, `rms(x)`,
     `rms(x_hat)` over the same pairs, `relative_rmse` those of `relative_rmse` under
-    ``zero="ieee"`` where both dtypes are alike (else within 1 ulp). Sums of products and errors are
+    ``zero="ieee"`` where both dtypes are alike (else within 1 ulp; the rms of a real vector beside
+    a complex one within 0.51). Sums of products and errors are
     pairs (Ogita, Rump & Oishi 2005, doi:10.1137/030601818), plain float64 for floats narrower than
     that: `cosine` is within 2**-50, at worst 2**-42 for these, `fitted_scale` within as much of
     rms_x / rms_x_hat, `bias` of rmse, `sqnr_db` within 1e-11. Memory and passes as `describe`.
@@ -197,11 +206,6 @@ def _inputs(
     inputs = Inputs(
         function, given, axis, False, where, None, nan_policy, None, None, format, threads
     )
-    for name, kind in zip(("x", "x_hat"), inputs.stored, strict=False):
-        if kind.startswith("complex"):
-            raise TypeError(
-                f"{function}: {name} must be real (take its real, imag or abs), got {kind}"
-            )
     inputs.options = {
         name: inputs.options[name] for name in ("axis", "where", "nan_policy", "format")
     }
@@ -218,18 +222,25 @@ class Report(NamedTuple):
     blocks: str
     fold: str
     totals: str
+    pairs: str  # in place of `blocks`, for complex numbers
+    mean: int  # which of the real numbers is complex then
+    sums: tuple[int, ...]  # the places of its sum in a state: high, low, exponent
+    squares: tuple[int, ...]  # those of the sums of squares begin here
     reals: int
     counts: int
     nothing: tuple[float, ...]  # the state of no coordinates
 
 
+DROPPED = 19  # place in a state of pairs: how many were left out for NaN
 ZERO = (0.0, 0.0, 1.0e6)  # a sum of nothing, with an exponent that yields to any other
 DESCRIBE = Report(
-    "describe_blocks", "fold_moments", "describe_totals", 8, 5,
+    "describe_blocks", "fold_moments", "describe_totals", "describe_complex", 1, (4, 5, 8), (0,),
+    8, 5,
     (*ZERO, 0.0, 0.0, 0.0, 0.0, *ZERO[1:], np.inf, -np.inf, 0.0, 0.0, 0.0, -1.0, 0.0),
 )  # fmt: skip
 COMPARE = Report(
-    "compare_blocks", "fold_matches", "compare_totals", 9, 4,
+    "compare_blocks", "fold_matches", "compare_totals", "compare_complex", 6, (13, 14, 15),
+    (0, 4, 7), 9, 4,
     (*ZERO, 0.0, *ZERO, *ZERO, *ZERO, *ZERO, -1.0, -1.0, 0.0, 0.0, 0.0),
 )  # fmt: skip
 
@@ -238,17 +249,55 @@ def _reports(report: Report, inputs: Inputs, how: Any, single: int) -> tuple[lis
     """Real and whole numbers that are reported of each row, in the shape of the result."""
     rows = math.prod(inputs.rows_shape)
     reals, counts = np.empty((report.reals, rows)), np.empty((report.counts, rows), np.int64)
-    order = None
+    found, order = list(reals), None
+    if inputs.is_complex:
+        found[report.mean] = np.empty(rows, np.complex128)
     if rows:
         walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
-        _fill(report, walk, how, _alone(inputs, walk), single, reals, counts, inputs.threads)
         order = walk.plan
+        if inputs.is_complex:
+            states, imaginary = _complex_states(report, inputs, walk, how)
+            for part in (found[report.mean].imag, found[report.mean].real):
+                args = (states, single, 0, reals, counts, 0, rows)
+                states[:, report.sums], imaginary = imaginary, states[:, report.sums]
+                _launch.call(_launch.kernel(report.totals), args)
+                part[:] = reals[report.mean]
+        else:
+            _fill(report, walk, how, _alone(inputs, walk), single, reals, counts, inputs.threads)
 
     def shaped(row: np.ndarray) -> Any:
         found = row if order is None else _layout.in_order(row, order)
         return np.ascontiguousarray(found).reshape(inputs.rows_shape)[()]
 
-    return [shaped(r) for r in reals], [shaped(c) for c in counts]
+    return [shaped(r) for r in found], [shaped(c) for c in counts]
+
+
+def _complex_states(
+    report: Report, inputs: Inputs, walk: Walk, how: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The states of the rows, and for the imaginary parts the sum that a state has one of."""
+    plan, omit = walk.plan, how[0]
+    first, second, _, *around = inputs.operands()
+    sides = [[first, None, second, *around], [second, None, first, *around]] if second else []
+    walks = [walk, *(_layout.walk(inputs.shape, inputs.axes, s, plan.order) for s in sides)]
+    hows: list[_sums.How] = [(omit, exact, None) for exact in how[1 : len(walks) + 1]]
+    states, imaginary = np.empty((plan.rows, len(report.nothing))), np.empty((plan.rows, 3))
+    args: tuple[Any, ...] = (
+        walk.arrays, (omit if second else None, True, None), plan.g, plan.outer,
+        plan.awkward | _layout.APART, plan.length,
+    )  # fmt: skip
+    args += (states, imaginary) if second else (bool(omit), states, imaginary)
+    row_bytes = plan.length * _sums.element_bytes(walk)
+    _launch.launch(report.pairs, args, plan.rows, row_bytes, inputs.threads)
+    for piece in _sums.pieces(walks):
+        rows = slice(piece.first_row, piece.first_row + piece.rows)
+        for place, sums in zip(
+            report.squares, _sums.partials(walks, hows, piece, inputs.threads), strict=True
+        ):
+            states[rows, place : place + 3] = sums[:, :3]
+            if second and place == 0:
+                states[rows, DROPPED] = sums[:, 6]
+    return states, imaginary
 
 
 def _alone(inputs: Inputs, walk: Walk) -> tuple[Any, ...]:

@@ -91,17 +91,14 @@ class FieldTable:
         concern = np.asarray(self._concern.get(by, np.asarray)(records[by].ravel()), np.float64)
         order = np.lexsort((-concern, concern == concern))[: max(0, n)]
         place = np.stack(np.unravel_index(order, records.shape), axis=-1)
-        shape = () if records.ndim == 1 else (records.ndim,)
-        result = np.empty(len(order), [("row", np.intp, shape), *records.dtype.descr])
-        result["row"] = place.reshape(len(order), *shape)
-        for name in names:
-            result[name] = records[name].ravel()[order]
-        return result
+        return with_rows(records.ravel()[order], place)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowTable(FieldTable):
     """One value a row in every public field."""
+
+    _index: ClassVar[str] = ""  # the field that numbers a coordinate
 
     _roots: Array  # root mean squares as float64, before they are rounded to their dtype
     _length: int  # coordinates of a row, kept or not
@@ -229,6 +226,7 @@ class Parts:
     def __init__(self, fields: dict[str, Array], roots: Array, starts: Array) -> None:
         self.fields, self.roots, self.starts = fields, roots, starts
         self.count = fields["count"]
+        self.weight = self.count.astype(np.float64)
         self.total = self.count.sum(axis=0)
         self.some = self.count > 0
         self.full = bool(self.some.all())
@@ -243,12 +241,13 @@ class Parts:
     def defined(self, values: Array) -> Array:
         return np.where(self.total == 0, np.nan, values)
 
-    def root(self, roots: Array) -> Array:
-        """Root of the mean square of values of which these are the roots."""
-        roots = self.filled(roots, 0.0)
-        top = np.max(roots, axis=0, initial=0.0)
-        shares = roots / top
-        found = top * np.sqrt((self.count * shares * shares).sum(axis=0) / self.total)
+    def root(self, *roots: Array) -> Array:
+        """Root of the mean of the squares that these are the roots of, summed if several."""
+        roots = tuple(self.filled(root, 0.0) for root in roots)
+        top = np.max([np.max(root, axis=0, initial=0.0) for root in roots], axis=0)
+        shares = [root / top for root in roots]
+        squares = sum((share * share for share in shares[1:]), start=shares[0] * shares[0])
+        found = top * np.sqrt((self.weight * squares).sum(axis=0) / self.total)
         return self.defined(np.where((top == 0) | np.isinf(top), top, found))
 
     def mean(self, means: Array) -> Array:
@@ -260,9 +259,10 @@ class Parts:
         scale = np.ldexp(1.0, -np.maximum(np.frexp(top)[1], -1000))
         scaled = means * scale
         first = scaled[:1].sum(axis=0)  # measured from it, equal means stay as they are
-        found = (first + (self.count * (scaled - first)).sum(axis=0) / self.total) / scale
-        special = (self.count * means).sum(axis=0)
-        return self.defined(np.where(np.isfinite(top), found, special))
+        found = (first + (self.weight * (scaled - first)).sum(axis=0) / self.total) / scale
+        if not np.isfinite(top).all():
+            found = np.where(np.isfinite(top), found, (self.weight * means).sum(axis=0))
+        return self.defined(found)
 
     def least(self, values: Array) -> Array:
         """NaN where there is one."""
@@ -277,6 +277,16 @@ class Parts:
         found = np.take_along_axis(self[index], place, 0)[0] + self.starts[place[0]]
         largest = np.take_along_axis(sizes, place, 0)[0]
         return self.defined(largest), np.where(self.total == 0, -1, found)
+
+
+def with_rows(records: Array, place: Array) -> Array:
+    """Records with the index of their row in front, of several axes if there are several."""
+    axes = place.shape[1:] if place.shape[1] > 1 else ()
+    found = np.empty(len(records), [("row", np.intp, axes), *records.dtype.descr])
+    found["row"] = place.reshape(len(records), *axes)
+    for name in records.dtype.names or ():
+        found[name] = records[name]
+    return found
 
 
 def scalars(table: Table) -> Table:

@@ -36,13 +36,14 @@ class Description(RowTable):
         Values kept.
     rms : float
         As `rms` gives it, dtype included.
-    mean, std : float64
-        Of the values kept; ddof 0.
+    mean : float64, or complex128 for complex numbers
+    std : float64
+        Of the values kept; ddof 0, for complex numbers as `numpy.std`.
     min, max, peak : float64
-        Least and largest value, and largest absolute value.
+        Least and largest value, NaN for complex numbers; and largest absolute value.
     peak_index : int
-        The first coordinate where |x| is `peak`; of the first NaN if there is one; -1 where no
-        value is kept.
+        The first coordinate where |x| is `peak`, as float64; of the first NaN if there is one; -1
+        where no value is kept.
     peak_share : float64
         peak**2 / sum(x**2), from 1 / count to 1.
     crest : float64
@@ -52,6 +53,7 @@ class Description(RowTable):
     """
 
     _concern: ClassVar[dict[str, Any]] = {"mean": np.abs, "min": np.negative}
+    _index = "peak_index"
 
     count: Any
     rms: Any
@@ -71,7 +73,7 @@ class Description(RowTable):
     @np.errstate(all="ignore")
     def _joined(cls, parts: Parts, length: int) -> Description:
         size, mean = parts.root(parts.roots[0]), parts.mean(parts["mean"])
-        spread = parts.root(np.hypot(parts["std"], np.abs(parts["mean"] - mean)))
+        spread = parts.root(parts["std"], np.abs(parts["mean"] - mean))
         peak, index = parts.extreme("peak", "peak_index")
         crest = peak / size
         return cls(
@@ -107,8 +109,9 @@ class Comparison(RowTable):
     sqnr_db : float64
         Signal to quantisation noise, 20 log10(rms_x / rmse); inf where the rows are equal.
     cosine : float64
-        <x, x_hat> / (|x| |x_hat|); NaN where one is a zero row.
-    bias : float64
+        <x, x_hat> / (|x| |x_hat|), for complex numbers of the real part of the product, so that
+        a rotation of phase counts; NaN where one is a zero row.
+    bias : float64, or complex128 for complex numbers
         mean(x_hat - x).
     max_abs_error : float64
         Largest |x - x_hat|.
@@ -118,7 +121,8 @@ class Comparison(RowTable):
     n_equal : int
         Pairs of equal numbers.
     fitted_scale : float64
-        <x, x_hat> / <x_hat, x_hat>: x_hat times this is closest to x.
+        <x, x_hat> / <x_hat, x_hat>, of the real part: x_hat times this real number is closest
+        to x.
     """
 
     _concern: ClassVar[dict[str, Any]] = {
@@ -128,6 +132,7 @@ class Comparison(RowTable):
         "n_equal": np.negative,
         "fitted_scale": lambda scale: np.abs(scale - 1.0),
     }
+    _index = "max_error_index"
 
     count: Any
     rmse: Any
@@ -183,26 +188,32 @@ def describe(
     """
     options = (axis, None, None, format, threads, where, None)
     problem = prepare("describe", {"x": x}, *options, nan_policy, False)
-    refuse_complex("describe", problem)
     chosen = prepare("describe", {"x": x}, *options, "propagate", False).keep
     data, keep = problem.layout.rows(problem.inputs[0].values), problem.keep
     count = np.count_nonzero(keep, axis=-1)
     kept = problem.rows(0)
-    (values,) = components_of(kept)
+    values = components_of(kept)
     # Measured from a value of the row itself, a constant row is exactly 0 throughout.
     first = np.take_along_axis(kept, keep.argmax(axis=-1)[..., None], axis=-1)
-    (shifted,) = difference(kept, np.where(keep, first, kept))
-    centred = [shifted - mean_of(shifted, problem.weights).column()]
+    shifted = difference(kept, np.where(keep, first, kept))
+    centred = [part - mean_of(part, problem.weights).column() for part in shifted]
     deviation = root_mean_square(centred, problem.weights).values()
-    mean = mean_of(values, problem.weights).values()
-    size = root_mean_square([values], problem.weights)
-    number = data.astype(np.float64)
-    least = _extreme(np.fmin, number, keep, np.inf)
-    most = _extreme(np.fmax, number, keep, -np.inf)
-    missing = (keep & np.isnan(number)).any(axis=-1) | (count == 0)
-    least, most = (np.where(missing, np.nan, v) for v in (least, most))
-    peak = np.maximum(np.abs(least), np.abs(most))
-    index = _first_largest(np.abs(number), keep, count)
+    mean = _complex([mean_of(part, problem.weights).values() for part in values])
+    size = root_mean_square(values, problem.weights)
+    missing = (keep & np.isnan(data)).any(axis=-1) | (count == 0)
+    if len(values) > 1:  # complex numbers have no order
+        number, least, most = data, np.full(count.shape, np.nan), np.full(count.shape, np.nan)
+        sizes = _sizes(components_of(data))
+        peak = _extreme(np.fmax, sizes, keep, -np.inf)
+        mean = np.where(missing, complex(np.nan, np.nan), mean)
+    else:
+        number = data.astype(np.float64)
+        least = np.where(missing, np.nan, _extreme(np.fmin, number, keep, np.inf))
+        most = np.where(missing, np.nan, _extreme(np.fmax, number, keep, -np.inf))
+        sizes = np.abs(number)
+        peak = np.maximum(np.abs(least), np.abs(most))
+    peak = np.where(missing, np.nan, peak)
+    index = _first_largest(sizes, keep, count)
     crest = Scaled.of(peak) / size
     share = crest * crest / Scaled.of(count.astype(np.float64))
     roots = np.where(count == 0, np.nan, size.values())
@@ -236,20 +247,19 @@ def compare(
     """
     options = (axis, None, None, format, threads, where, None, nan_policy, False)
     problem = prepare("compare", {"x": x, "x_hat": x_hat}, *options)
-    refuse_complex("compare", problem)
     keep, weights = problem.keep, problem.weights
     count = np.count_nonzero(keep, axis=-1)
     kept = problem.rows(0), problem.rows(1)
-    (errors,) = difference(*kept)
-    (a,), (b,) = map(components_of, kept)
-    roots = [root_mean_square([part], weights) for part in (errors, a, b)]
-    product = mean_of(a * b, weights)
+    errors, (a, b) = difference(*kept), map(components_of, kept)
+    roots = [root_mean_square(parts, weights) for parts in (errors, a, b)]
+    product = mean_of(_sum([p * q for p, q in zip(a, b, strict=False)]), weights)
     relative = roots[0] / roots[1]
     cosine = product / (roots[1] * roots[2])
     scale = product / (roots[2] * roots[2])
     decibels = 20 * (np.log10(relative.mantissa) + relative.exponent * np.log10(np.longdouble(2)))
-    equal = (errors.mantissa == 0) & keep | (kept[0] == kept[1]) & keep
-    gaps = np.abs(errors.values().astype(np.float64))
+    same_bits = np.logical_and.reduce([part.mantissa == 0 for part in errors])
+    equal = same_bits & keep | (kept[0] == kept[1]) & keep
+    gaps = _sizes(errors)
     worst = np.where(count == 0, np.nan, np.where(keep, gaps, 0.0).max(axis=-1))
     same = roots[0].mantissa == 0
     values = [np.where(count == 0, np.nan, root.values()) for root in roots]
@@ -262,7 +272,7 @@ def compare(
         "relative_rmse": round_to_storage(relative.values(), joint),
         "sqnr_db": np.where(count == 0, np.nan, np.where(same, np.inf, -decibels)),
         "cosine": np.clip(cosine.values(), -1.0, 1.0),
-        "bias": np.negative(mean_of(errors, weights).values()),
+        "bias": _complex([np.negative(mean_of(part, weights).values()) for part in errors]),
         "max_abs_error": worst,
         "max_error_index": _first_largest(gaps, keep, count),
         "n_equal": np.count_nonzero(equal, axis=-1),
@@ -271,14 +281,24 @@ def compare(
     return _table(Comparison, problem, found, values)
 
 
-def refuse_complex(function: str, problem: Problem) -> None:
-    """Complex numbers have no order, and a mean that is not real."""
-    for name, data in zip(("x", "x_hat"), problem.inputs, strict=False):
-        if data.values.dtype.kind == "c":
-            raise TypeError(
-                f"{function}: {name} must be real (take its real, imag or abs), "
-                f"got dtype {data.stored.dtype}"
-            )
+def _complex(parts: list[Array]) -> Array:
+    """Real numbers, or complex ones of two parts."""
+    if len(parts) == 1:
+        return parts[0]
+    found = np.empty(parts[0].shape, np.complex128)
+    found.real, found.imag = parts
+    return found
+
+
+def _sum(parts: list[Scaled]) -> Scaled:
+    return sum(parts[1:], start=parts[0])
+
+
+def _sizes(parts: list[Scaled]) -> Array:
+    """|z|, NaN where a part is NaN."""
+    if len(parts) == 1:
+        return np.abs(parts[0].values().astype(np.float64))
+    return _sum([part * part for part in parts]).root().values().astype(np.float64)
 
 
 def _extreme(ufunc: np.ufunc, values: Array, keep: Array, start: float) -> Array:

@@ -1,0 +1,275 @@
+"""The compiled loops of `describe` and `compare` of complex numbers: what their sums leave open.
+
+The sums of squares are those of `rms` and `rmse`. The rest comes from runs of SCRATCH numbers, the
+real and imaginary parts in turn, which are copied side by side and walked twice: for what is
+largest, and for sums of pairs at a scale at which nothing leaves the range. Runs are joined as the
+moments and matches of real rows, in order; a row is the work of one thread.
+"""
+
+import math
+
+import numpy as np
+from numba import prange
+
+from rmsfast._compare_kernels import join_matches, pack_match
+from rmsfast._describe_kernels import NEUTRAL, join_moments, pack_moment
+from rmsfast._kernels import (
+    add_pairs,
+    add_scaled,
+    divide_pairs,
+    gather,
+    hot,
+    inner,
+    parallel,
+    rounded,
+    serial,
+    two_sum,
+)
+from rmsfast._lanes import term, two_product
+from rmsfast._memory import offsets, rare, scratch_space
+from rmsfast._relative import size_of_complex
+from rmsfast._vectors import SCRATCH
+
+ZERO = (0.0, 0.0, NEUTRAL)
+NO_MOMENT = (*ZERO, 0.0, 0.0, 0.0, 0.0, 0.0, NEUTRAL, np.inf, -np.inf, 0.0, 0.0, 0.0, -1.0, 0.0)
+NO_MATCH = (*ZERO, 0.0, *ZERO, *ZERO, *ZERO, *ZERO, -1.0, -1.0, 0.0, 0.0, 0.0)
+ONE = (1.0, 1.0)
+
+
+@inner
+def scale_of(top):
+    """Exponent of a factor that brings numbers of at most this size near 1, and the factor."""
+    if top == 0.0 or 2.0**-400 <= top <= 2.0**400 or not math.isfinite(top):
+        return 0, 1.0
+    shift = min(-math.frexp(top)[1], 1000)
+    return shift, math.ldexp(1.0, shift)
+
+
+@hot
+def beyond(peak, re, re_low, im, im_low):
+    """|z| if it is larger than `peak`, else -1; NaN is largest, and is not beyond itself."""
+    # |z| is at most the root of 2 times the larger part.
+    if 1.5 * max(abs(re), abs(im)) < peak and re == re and im == im:
+        return -1.0
+    return size_beyond(peak, re, re_low, im, im_low)
+
+
+@inner
+def size_beyond(peak, re, re_low, im, im_low):
+    rare()
+    if peak != peak:
+        return -1.0
+    if re != re or im != im:
+        return np.nan
+    h, low, e = size_of_complex((re, re_low), (im, im_low), 0.0)
+    size = rounded(h, low, e)
+    return size if size > peak else -1.0
+
+
+@inner
+def settled(s, c):
+    """A sum as a pair; where it is not finite its low part tells nothing."""
+    return add_pairs(s, c, 0.0, 0.0) if math.isfinite(s) else (s, 0.0)
+
+
+# --------------------------------------------------------------------------- describe
+
+
+@hot
+def value_at(arrays, how, pointers, i, scale, omit):
+    """Whether a value is chosen, whether it is kept, and its two parts."""
+    chosen, a, _, _ = term(arrays, how, pointers, i, scale)
+    _, b, _, _ = term(arrays, how, pointers, i + 1, scale)
+    return chosen != 0.0, chosen != 0.0 and not (omit and (a != a or b != b)), a, b
+
+
+@inner
+def moments_of_run(arrays, how, pointers, n, omit):
+    """The moments of the real and of the imaginary parts; least and most are of -|z| and |z|."""
+    kept = zeros = nans = infs = top = 0.0
+    peak, index = -1.0, -1.0
+    for i in range(0, n, 2):
+        chosen, keep, a, b = value_at(arrays, how, pointers, i, ONE, omit)
+        if not chosen:
+            continue
+        nans += a != a or b != b
+        infs += abs(a) == np.inf or abs(b) == np.inf
+        if not keep:
+            continue
+        kept += 1.0
+        zeros += a == 0.0 and b == 0.0
+        top = max(top, abs(a), abs(b))
+        size = beyond(peak, a, 0.0, b, 0.0)
+        if size != -1.0:
+            peak, index = size, float(i // 2)
+    if kept == 0.0:
+        none = (
+            0.0, 0.0, NEUTRAL, 0.0, 0.0, 0.0, 0.0, 0.0, NEUTRAL, np.inf, -np.inf, 0.0, nans, infs,
+            -1.0, float(n // 2),
+        )  # fmt: skip
+        return none, none
+    shift, factor = scale_of(top)
+    s = s_low = t = t_low = u = u_low = v = v_low = p = p_low = q = q_low = 0.0
+    for sweep in range(2):
+        for i in range(0, n, 2):
+            _, keep, a, b = value_at(arrays, how, pointers, i, (factor, 1.0), omit)
+            if not keep:
+                continue
+            if sweep == 0:
+                s, lost = two_sum(s, a)
+                s_low += lost
+                t, lost = two_sum(t, b)
+                t_low += lost
+            else:
+                p, p_low = add_square(p, p_low, a, u, u_low)
+                q, q_low = add_square(q, q_low, b, v, v_low)
+        if sweep == 0:
+            s, s_low = settled(s, s_low)
+            t, t_low = settled(t, t_low)
+            u, u_low = divide_pairs(s, s_low, kept, 0.0)
+            v, v_low = divide_pairs(t, t_low, kept, 0.0)
+    if peak != peak:
+        s = t = np.nan
+    e = float(shift)
+    return (
+        (
+            0.0, 0.0, NEUTRAL, kept, s, s_low, p, p_low, e, 0.0 - peak, peak, zeros, nans, infs,
+            index, float(n // 2),
+        ),
+        (
+            0.0, 0.0, NEUTRAL, kept, t, t_low, q, q_low, e, 0.0 - peak, peak, zeros, nans, infs,
+            index, float(n // 2),
+        ),
+    )  # fmt: skip
+
+
+@hot
+def add_square(q, q_low, v, mean, mean_low):
+    """Add (v - mean)**2 to a sum kept as a pair."""
+    d, low = two_sum(v, -mean)
+    d, low = two_sum(d, low - mean_low)
+    p, lost = two_product(d, d)
+    q, more = two_sum(q, p)
+    return q, q_low + (more + (lost + 2.0 * d * low))
+
+
+@serial
+def describe_complex(
+    arrays, how, g, outer, apart, length, omit, states, imaginary, begin, end
+):  # fmt: skip
+    """states[row] = the moment of a row without its squares, imaginary[row] = its other sum.
+
+    The sum in the state is that of the real parts, its squares about the mean are those of both.
+    """
+    memory = scratch_space(0)
+    for row in range(begin, end):
+        bases = offsets(arrays, g, 0, outer, row)
+        p = q = NO_MOMENT
+        for first in range(0, length, SCRATCH):
+            n = min(SCRATCH, length - first)
+            pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
+            re, im = moments_of_run(arrays, how, pointers, n, omit)
+            p, q = join_moments(p, re), join_moments(q, im)
+        pack_moment(states, row, p)
+        states[row, 6], states[row, 7] = add_pairs(p[6], p[7], q[6], q[7])
+        imaginary[row, 0], imaginary[row, 1], imaginary[row, 2] = q[4], q[5], q[8]
+
+
+@parallel
+def describe_complex_parallel(
+    arrays, how, g, outer, apart, length, omit, states, imaginary, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        describe_complex(arrays, how, g, outer, apart, length, omit, states, imaginary, a, b)
+
+
+# ---------------------------------------------------------------------------- compare
+
+
+@hot
+def number_at(arrays, pointers, i, scale):
+    """The two parts of x, and of y, as float64."""
+    own = (arrays[0], None, arrays[1], *arrays[3:])
+    other = (arrays[1], None, arrays[0], *arrays[3:])
+    how = (None, None, None)
+    at = (pointers[0], pointers[2], pointers[1], *pointers[3:])
+    there = (pointers[1], pointers[2], pointers[0], *pointers[3:])
+    return (
+        term(own, how, at, i, scale[0])[1], term(own, how, at, i + 1, scale[0])[1],
+        term(other, how, there, i, scale[1])[1], term(other, how, there, i + 1, scale[1])[1],
+    )  # fmt: skip
+
+
+@inner
+def match_of_run(arrays, how, pointers, n):
+    """The match of a run of pairs without its squares, and the imaginary part of its bias."""
+    kept = equal = x_top = y_top = 0.0
+    worst, index = -1.0, -1.0
+    for i in range(0, n, 2):
+        keep, a, a_low, _ = term(arrays, how, pointers, i, ONE)
+        both, b, b_low, _ = term(arrays, how, pointers, i + 1, ONE)
+        if keep * both == 0.0:
+            continue
+        kept += 1.0
+        x, x_im, y, y_im = number_at(arrays, pointers, i, (ONE, ONE))
+        x_top, y_top = max(x_top, abs(x), abs(x_im)), max(y_top, abs(y), abs(y_im))
+        same = x == y and x_im == y_im  # but for what 64-bit integers have beyond float64
+        equal += same and not (0.0 < abs(a) < np.inf or 0.0 < abs(b) < np.inf)
+        gap = beyond(worst, a, a_low, b, b_low)
+        if gap != -1.0:
+            worst, index = gap, float(i // 2)
+    shift, factor = scale_of(max(x_top, y_top))
+    x_shift, x_factor = scale_of(x_top)
+    y_shift, y_factor = scale_of(y_top)
+    s = s_low = t = t_low = p = p_low = 0.0
+    for i in range(0, n, 2):
+        keep, a, a_low, _ = term(arrays, how, pointers, i, (factor, 1.0))
+        both, b, b_low, _ = term(arrays, how, pointers, i + 1, (factor, 1.0))
+        if keep * both == 0.0:
+            continue
+        s, lost = two_sum(s, -a)
+        s_low += lost - a_low
+        t, lost = two_sum(t, -b)
+        t_low += lost - b_low
+        x, x_im, y, y_im = number_at(arrays, pointers, i, ((x_factor, 1.0), (y_factor, 1.0)))
+        for u, v in ((x, y), (x_im, y_im)):
+            product, lost = two_product(u, v)
+            p, more = two_sum(p, product)
+            p_low += lost + more
+    s, s_low = settled(s, s_low)
+    t, t_low = settled(t, t_low)
+    p, p_low = settled(p, p_low)
+    e = NEUTRAL if x_top == 0.0 or y_top == 0.0 else float(x_shift + y_shift)
+    return (
+        0.0, 0.0, NEUTRAL, kept, 0.0, 0.0, NEUTRAL, 0.0, 0.0, NEUTRAL, p, p_low, e, s, s_low,
+        float(shift), worst, index, equal, 0.0, float(n // 2),
+    ), (t, t_low, float(shift))  # fmt: skip
+
+
+@serial
+def compare_complex(arrays, how, g, outer, apart, length, states, imaginary, begin, end):
+    """states[row] = the match of a row without its squares, imaginary[row] = its other bias."""
+    memory = scratch_space(0)
+    for row in range(begin, end):
+        bases = offsets(arrays, g, 0, outer, row)
+        p, q = NO_MATCH, ZERO
+        for first in range(0, length, SCRATCH):
+            n = min(SCRATCH, length - first)
+            pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
+            match, bias = match_of_run(arrays, how, pointers, n)
+            p = join_matches(p, match)
+            q = add_scaled(q[0], q[1], q[2], bias[0], bias[1], bias[2])
+        pack_match(states, row, p)
+        imaginary[row, 0], imaginary[row, 1], imaginary[row, 2] = q
+
+
+@parallel
+def compare_complex_parallel(
+    arrays, how, g, outer, apart, length, states, imaginary, begin, end, share
+):
+    for k in prange((end - begin + share - 1) // share):
+        a = begin + k * share
+        b = min(a + share, end)
+        compare_complex(arrays, how, g, outer, apart, length, states, imaginary, a, b)
