@@ -473,8 +473,8 @@ def test_describe_file_several_times_the_memory_that_is_left(tmp_path):
         import re, resource
         from pathlib import Path
         import numpy as np
-        from rmsfast import files, rms
-        rms(np.ones((3000, 1024), "f4"), dtype="float64")  # compiled, and threads started
+        from rmsfast import describe, files
+        describe(np.ones((3000, 1024), "f4"))  # compiled, and threads started
         text = Path("/proc/self/status").read_text()
         for limit, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
             used = 1024 * int(re.search(name + r":\\s*(\\d+)", text)[1])

@@ -10,9 +10,9 @@ the very moment of reading ends the process, as with any memory map.)
 
 from rmsfast.files._dosed import apply_dose
 from rmsfast.files._open import open_tensors
-from rmsfast.files._pairs import Difference, compare
+from rmsfast.files._pairs import Difference, compare, compare_rows
 from rmsfast.files._scaled import normalize
-from rmsfast.files._summaries import Summary, describe, row_rms
+from rmsfast.files._summaries import Summary, describe, describe_rows, row_rms
 from rmsfast.files._tensors import Tensor
 from rmsfast.files._windows import rms_windows
 from rmsfast.files._writers import save_npy, writing
@@ -23,7 +23,9 @@ __all__ = [
     "Tensor",
     "apply_dose",
     "compare",
+    "compare_rows",
     "describe",
+    "describe_rows",
     "normalize",
     "open_tensors",
     "rms_windows",

@@ -1,28 +1,30 @@
-"""Two files beside each other: `compare`."""
+"""Two files beside each other: `compare`, `compare_rows`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
 
-from rmsfast import _formats
+from rmsfast import _formats, summaries
+from rmsfast.files import _rows
 from rmsfast.files._open import StrPath, open_tensors
 from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, select, teller
-from rmsfast.files._summaries import median
-from rmsfast.files._tensors import Array, Box, Tensor, ahead, boxes, touched
-from rmsfast.reductions import rms, rmse
-from rmsfast.running import RunningRMS, RunningRMSE
+from rmsfast.files._summaries import median, named_errors
+from rmsfast.files._tables import Whole, gathered, tables
+from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, boxes, touched
+from rmsfast.reductions import rms
+from rmsfast.summaries import Comparison
 
-_BOX_BYTES = 1 << 22  # of the two together: they are looked at three times, so in cache
+_BOX_BYTES = BOX_BYTES  # of the two together
 _CHUNK_VALUES = 1 << 22  # of whole chunks of both
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a tensor of one file is from that of the same name in another.
+    """What `rmsfast.compare` tells of a tensor of one file and that of the same name in another.
 
     Attributes
     ----------
@@ -44,6 +46,13 @@ class Difference:
         Rows of RMSE NaN.
     error : str or None
         Why the two could not be compared.
+    whole : Comparison or None
+        Every number of all values as one pair of vectors, the rows one after the other in C
+        order; of one row. None where there are no values. Like `worst` it is an attribute but no
+        field of the dataclass.
+    worst : structured ndarray or None
+        The rows to look at, as ``Comparison.worst()`` gives them: up to 10, of the largest RMSE,
+        those with NaN before all, with their indices.
     """
 
     name: str
@@ -62,6 +71,12 @@ class Difference:
     equal_rows: int = 0
     nan_rows: int = 0
     error: str | None = None
+    whole: InitVar[Comparison | None] = None
+    worst: InitVar[Array | None] = None
+
+    def __post_init__(self, whole: Comparison | None, worst: Array | None) -> None:
+        object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "worst", worst)
 
 
 def compare(
@@ -73,7 +88,7 @@ def compare(
     format: str | None = None,
     progress: Progress | None = None,
 ) -> list[Difference]:
-    """Compare the tensors of two files row by row; every value is read once.
+    """Compare the tensors of two files and their rows; every value is read once.
 
     Parameters
     ----------
@@ -101,9 +116,67 @@ def compare(
     ...     save_npy(f"{folder}/x.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
     ...     save_npy(f"{folder}/y.npy", np.zeros((1, 4)))
     ...     [difference] = compare(f"{folder}/x.npy", f"{folder}/y.npy")
-    >>> difference.rmse, difference.relative_rmse
-    (2.5, 1.0)
+    >>> difference.rmse, difference.relative_rmse, difference.whole.max_abs_error
+    (2.5, 1.0, np.float64(4.0))
     """
+    pairs = _pairs(path, path_hat, tensor, format)
+    told = teller(progress, [each for pair in pairs for each in pair])
+    return [_difference(x, x_hat, axis, told) for x, x_hat in pairs]
+
+
+def compare_rows(
+    path: StrPath,
+    path_hat: StrPath,
+    *,
+    tensor: str | None = None,
+    axis: int = -1,
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> Comparison:
+    """What `rmsfast.compare` tells of each row of a tensor of a file and that in another.
+
+    Parameters
+    ----------
+    path, path_hat, axis, format, progress
+        As for `compare`.
+    tensor : str, optional
+        Name of the tensor; needed where the first file has several.
+
+    Returns
+    -------
+    Comparison
+        Of the shape of the tensor without `axis`. Large arrays are in temporary files, so that
+        any number of rows fits.
+
+    Raises
+    ------
+    OSError, ValueError
+        As `describe`, and if the two cannot be compared.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import save_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_npy(f"{folder}/x.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
+    ...     save_npy(f"{folder}/y.npy", np.zeros((1, 4)))
+    ...     compare_rows(f"{folder}/x.npy", f"{folder}/y.npy").max_error_index
+    array([1])
+    """
+    chosen = select(path, tensor, format)
+    [(x, x_hat)] = [p for p in _pairs(path, path_hat, None, format) if p[0].name == chosen.name]
+    with named_errors(path, x):
+        if fault := _fault(x, x_hat):
+            raise ValueError(fault)
+        if 0 in x.shape:
+            return _table_of(x, x_hat, axis)(x.read(), x_hat.read())
+        shape = kept(x.shape, checked_axis(x, axis))
+        return gathered(_compared(x, x_hat, axis, teller(progress, [x, x_hat])), shape)
+
+
+def _pairs(
+    path: StrPath, path_hat: StrPath, tensor: str | None, format: str | None
+) -> list[tuple[Tensor, Tensor]]:
     left, right = (
         [each.reinterpreted(format) for each in open_tensors(p)] for p in (path, path_hat)
     )
@@ -115,8 +188,7 @@ def compare(
     if tensor is not None:
         chosen = select(path, tensor, format).name
         pairs = [pair for pair in pairs if pair[0].name == chosen]
-    told = teller(progress, [each for pair in pairs for each in pair])
-    return [_difference(x, x_hat, axis, told) for x, x_hat in pairs]
+    return pairs
 
 
 def _missing(tensor: Tensor) -> Tensor:
@@ -125,11 +197,8 @@ def _missing(tensor: Tensor) -> Tensor:
 
 def _difference(x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]) -> Difference:
     found = Difference(x.name, x.shape, x.dtype, x_hat.dtype, axis)
-    for each in (x, x_hat):
-        if each.error is not None:
-            return replace(found, error=each.error)
-    if x.shape != x_hat.shape:
-        return replace(found, error=f"has shape {x_hat.shape} in the second file")
+    if fault := _fault(x, x_hat):
+        return replace(found, error=fault)
     if 0 in x.shape:
         return replace(found, rows=math.prod(kept(x.shape, checked_axis(x, axis))))
     try:
@@ -138,13 +207,23 @@ def _difference(x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]
         return replace(found, error=reason(error))
 
 
+def _fault(x: Tensor, x_hat: Tensor) -> str | None:
+    """Why two tensors cannot be compared."""
+    unread = x.error or x_hat.error
+    if unread is None and x.shape != x_hat.shape:
+        return f"has shape {x_hat.shape} in the second file"
+    return unread
+
+
 def _measured(
     x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None], found: Difference
 ) -> Difference:
     shape = kept(x.shape, checked_axis(x, axis))
     errors, sizes, sizes_hat = (room(shape, np.float64) for _ in range(3))
-    for box, values in _rows(x, x_hat, axis, told):
-        errors[box], sizes[box], sizes_hat[box] = values
+    every = Whole[Comparison](shape)
+    for box, table in _compared(x, x_hat, axis, told):
+        errors[box], sizes[box], sizes_hat[box] = table._roots
+        every.add(box, table)
     nan_rows = equal_rows = 0
     for part in np.array_split(errors.reshape(-1), -(-errors.size // (1 << 20))):
         nan_rows += int(np.count_nonzero(np.isnan(part)))
@@ -166,6 +245,8 @@ def _measured(
         row_rmse_max=float(np.fmax.reduce(errors, axis=None)) if known else None,
         equal_rows=equal_rows,
         nan_rows=nan_rows,
+        whole=every.pooled(),
+        worst=every.worst(),
     )
 
 
@@ -187,43 +268,32 @@ def _blocks(x: Tensor, x_hat: Tensor, axis: int | None) -> Iterator[tuple[Box, A
         steps = x.source.steps
     cuts = tuple(sorted({*x.source.cuts, *x_hat.source.cuts}))
     most = max(1, _BOX_BYTES * math.prod(x.shape) // (x.nbytes + x_hat.nbytes))
+    most = min(most, _rows._ROWS * (1 if axis is None else x.shape[axis]))
     walk = boxes(x.shape, _Both(x.source.order, steps, cuts), most, axis)
     read = ((box, touched(x.values(box)), touched(x_hat.values(box))) for box in walk)
     yield from ahead(read)
 
 
-def _rows(
+def _compared(
     x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]
-) -> Iterator[tuple[Box, tuple[Array, Array, Array]]]:
-    """Boxes of rows, and their RMSE and RMS in both files."""
+) -> Iterator[tuple[Box, Comparison]]:
+    """Boxes of rows, and what is told of them."""
     k = checked_axis(x, axis)
-    format = x.format if x.format == x_hat.format else None
-    running = RunningRMSE(0, dtype="float64")
-    sizes = [RunningRMS(0, dtype="float64") for _ in range(2)]
-    for box, a, b in _blocks(x, x_hat, k):
-        nbytes = a.nbytes + b.nbytes
-        if format is None:  # codes of two formats
-            a, b = (
-                v.view(_formats.ml_dtype("compare", t.format)) if t.format else v
-                for v, t in ((a, x), (b, x_hat))
-            )
-        if k is None or a.shape[k] == x.shape[k]:
-            yield (
-                kept(box, k),
-                (
-                    rmse(a, b, axis=axis, dtype="float64", format=format),
-                    rms(a, axis=axis, dtype="float64", format=format),
-                    rms(b, axis=axis, dtype="float64", format=format),
-                ),
-            )
-        else:
-            if box[k].start == 0:
-                running = RunningRMSE(0, dtype="float64")
-                sizes = [RunningRMS(0, dtype="float64") for _ in range(2)]
-            a, b = np.moveaxis(a, k, 0), np.moveaxis(b, k, 0)
-            running.update(a, b, format=format)
-            for size, values in zip(sizes, (a, b), strict=True):
-                size.update(values, format=format)
-            if box[k].stop == x.shape[k]:
-                yield kept(box, k), (running.value(), sizes[0].value(), sizes[1].value())
-        told(nbytes)
+    length = 1 if k is None else x.shape[k]
+    found = ((box, (a, b)) for box, a, b in _blocks(x, x_hat, k))
+    return tables(found, k, length, _table_of(x, x_hat, axis), told)
+
+
+def _table_of(x: Tensor, x_hat: Tensor, axis: int) -> Callable[[Array, Array], Comparison]:
+    alike = x.format == x_hat.format
+
+    def numbers(values: Array, tensor: Tensor) -> Array:
+        if alike or tensor.format is None:
+            return values
+        return values.view(_formats.ml_dtype("compare", tensor.format))
+
+    def table_of(a: Array, b: Array) -> Comparison:
+        format = x.format if alike else None
+        return summaries.compare(numbers(a, x), numbers(b, x_hat), axis=axis, format=format)
+
+    return table_of

@@ -19,7 +19,7 @@ from rmsfast.running import RunningRMS
 Progress = Callable[[int, int], object]  # called with the bytes read so far, and all of them
 
 _NAMES_SHOWN = 8  # in an error text
-_ROWS = 1 << 20  # of a box at most, however short: their values take room too
+_ROWS = 1 << 17  # of a box at most, however short: what is told of them takes room too
 _SPILLED_BYTES = 1 << 24  # of the values of rows: more are kept in a temporary file
 
 
@@ -65,7 +65,7 @@ def teller(progress: Progress | None, tensors: list[Tensor]) -> Callable[[int], 
 
 def reason(error: Exception) -> str:
     text = str(error)
-    for function in ("rms", "rms_windows", "scale_to_rms", "apply_dose"):
+    for function in ("rms", "describe", "compare", "rms_windows", "scale_to_rms", "apply_dose"):
         text = text.removeprefix(f"{function}: ")
     return brief(text)
 

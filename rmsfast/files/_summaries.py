@@ -1,27 +1,29 @@
-"""Summaries of the rows of the tensors of a file: `describe`, `row_rms`."""
+"""Summaries of the rows of the tensors of a file: `describe`, `describe_rows`, `row_rms`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import InitVar, dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmsfast import summaries
+from rmsfast.files import _rows
 from rmsfast.files._open import StrPath, open_tensors
 from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, rows, select, teller
-from rmsfast.files._tensors import Array, Tensor
+from rmsfast.files._tables import Whole, gathered, tables
+from rmsfast.files._tensors import Array, Box, Tensor
 from rmsfast.reductions import rms
+from rmsfast.summaries import Description
 
 _PIECE = 1 << 17  # values looked at in one go
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The root mean squares of a tensor.
+    """What `rmsfast.describe` tells of a tensor: of all its values, and of its rows.
 
     Attributes
     ----------
@@ -40,14 +42,20 @@ class Summary:
     nan_rows, inf_rows : int
         Rows with a NaN, and rows with an infinity; a row with both counts in both.
     peak : float or None
-        Largest absolute value in the rows that have no NaN; None where there is no such row, and
-        for complex numbers.
+        Largest absolute value in the rows that have no NaN; None where there is no such row.
     peak_index : tuple of int or None
         Where it is first found in a row; of equal rows the first.
     peak_share_max : float or None
         Largest share that one coordinate has of the sum of squares of its row.
     error : str or None
         Why the tensor could not be summarised; nothing but name, shape and dtype holds then.
+    whole : Description or None
+        Every number of all values as one vector, the rows one after the other in C order; of one
+        row. None where there are no values. Like `worst` it is an attribute but no field of the
+        dataclass, so that the fields can be written as JSON.
+    worst : structured ndarray or None
+        The rows to look at, as ``Description.worst()`` gives them: up to 10, of the largest root
+        mean square, those with NaN before all, with their indices.
     """
 
     name: str
@@ -66,6 +74,12 @@ class Summary:
     peak_index: tuple[int, ...] | None = None
     peak_share_max: float | None = None
     error: str | None = None
+    whole: InitVar[Description | None] = None
+    worst: InitVar[Array | None] = None
+
+    def __post_init__(self, whole: Description | None, worst: Array | None) -> None:
+        object.__setattr__(self, "whole", whole)
+        object.__setattr__(self, "worst", worst)
 
 
 def describe(
@@ -76,7 +90,7 @@ def describe(
     format: str | None = None,
     progress: Progress | None = None,
 ) -> list[Summary]:
-    """Summarise the row RMS of the tensors of a file; every value is read once.
+    """Summarise the tensors of a file and their rows; every value is read once.
 
     Parameters
     ----------
@@ -111,6 +125,8 @@ def describe(
     ...     [summary] = describe(f"{folder}/h.npy")
     >>> summary.row_rms_min, summary.row_rms_max
     (2.5, 5.0)
+    >>> summary.whole.mean, summary.whole.n_zero, summary.worst["row"]
+    (np.float64(2.625), np.int64(4), array([1, 0]))
     """
     if tensor is None:
         tensors = [each.reinterpreted(format) for each in open_tensors(path)]
@@ -160,10 +176,62 @@ def row_rms(
     array([2.5, 5. ])
     """
     chosen = select(path, tensor, format)
-    try:
+    with named_errors(path, chosen):
         return _row_rms(chosen, axis, teller(progress, [chosen]))
+
+
+def describe_rows(
+    path: StrPath,
+    *,
+    tensor: str | None = None,
+    axis: int = -1,
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> Description:
+    """What `rmsfast.describe` tells of each row of a tensor of a file.
+
+    Parameters
+    ----------
+    path, tensor, axis, format, progress
+        As for `row_rms`.
+
+    Returns
+    -------
+    Description
+        Of the shape of the tensor without `axis`. Large arrays are in temporary files, so that
+        any number of rows fits.
+
+    Raises
+    ------
+    OSError, ValueError
+        As `row_rms`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import save_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0], [6.0, 8.0, 0.0, 0.0]]))
+    ...     describe_rows(f"{folder}/h.npy").peak
+    array([4., 8.])
+    """
+    chosen = select(path, tensor, format)
+    with named_errors(path, chosen):
+        if chosen.error is not None:
+            raise ValueError(chosen.error)
+        if 0 in chosen.shape:
+            return summaries.describe(chosen.read(), axis=axis, format=chosen.format)
+        shape = kept(chosen.shape, checked_axis(chosen, axis))
+        return gathered(_described(chosen, axis, teller(progress, [chosen])), shape)
+
+
+@contextmanager
+def named_errors(path: StrPath, tensor: Tensor) -> Iterator[None]:
+    """Errors name the file and the tensor."""
+    try:
+        yield
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: tensor {chosen.name!r}: {reason(error)}") from error
+        raise ValueError(f"{path}: tensor {tensor.name!r}: {reason(error)}") from error
 
 
 def _row_rms(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Array:
@@ -194,65 +262,40 @@ def _summary(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Summary:
         return replace(summary, error=reason(error))
 
 
-class _Seen(NamedTuple):
-    """What has been seen of each row of a box."""
+def _described(
+    tensor: Tensor, axis: int, told: Callable[[int], None]
+) -> Iterator[tuple[Box, Description]]:
+    """Boxes of rows of a tensor that has values, and what is told of them."""
+    k = checked_axis(tensor, axis)
+    length = 1 if k is None else tensor.shape[k]
+    found = tensor.blocks(k, _rows._ROWS * length * tensor.itemsize)
 
-    zero: NDArray[np.bool_]  # every coordinate is 0
-    inf: NDArray[np.bool_]
-    peak: Array  # the largest absolute value
-    place: Array  # its coordinate
+    def table_of(values: Array) -> Description:
+        return summaries.describe(values, axis=axis, format=tensor.format)
 
-    def joined(self, more: _Seen, done: int) -> _Seen:
-        """The same of rows of which `more` was seen after `done` coordinates."""
-        beyond = ~np.isnan(self.peak) & ~(more.peak <= self.peak)
-        return _Seen(
-            self.zero & more.zero,
-            self.inf | more.inf,
-            np.where(beyond, more.peak, self.peak),
-            np.where(beyond, more.place + done, self.place),
-        )
-
-
-def _seen(tensor: Tensor, values: Array, axis: int) -> _Seen:
-    is_complex = values.dtype.kind == "c"
-    parts = [
-        summaries.describe(part, axis=axis, format=tensor.format)
-        for part in ((values.real, values.imag) if is_complex else (values,))
-    ]
-    zero = np.logical_and.reduce([part.n_zero == part.count for part in parts])
-    inf = np.logical_or.reduce([part.n_inf > 0 for part in parts])
-    peak = np.full(zero.shape, np.nan) if is_complex else np.asarray(parts[0].peak)
-    return _Seen(zero, inf, peak, np.asarray(parts[0].peak_index))
+    return tables(((box, (values,)) for box, values in found), k, length, table_of, told)
 
 
 def _counted(tensor: Tensor, axis: int, told: Callable[[int], None], summary: Summary) -> Summary:
     """The summary of a tensor that has values; each is read once."""
     k = checked_axis(tensor, axis)
-    length = 1 if k is None else tensor.shape[k]
-    every = room(kept(tensor.shape, k), np.float64)
+    shape = kept(tensor.shape, k)
+    every, whole = room(shape, np.float64), Whole[Description](shape)
     zero_rows = nan_rows = inf_rows = 0
     peak, index, share = -1.0, None, -1.0
-    seen, done = None, 0  # of the rows of which parts have been seen, and how long these are
-    for box, values, found in rows(tensor, axis, "float64", told):
-        here = _seen(tensor, values, axis)
-        seen = here if seen is None else seen.joined(here, done)
-        done += 1 if k is None else values.shape[k]
-        if found is None:
-            continue
-        every[box] = found
-        zero_rows += int(np.count_nonzero(seen.zero))
+    for box, table in _described(tensor, axis, told):
+        whole.add(box, table)
+        every[box] = found = table._roots[0]
+        zero_rows += int(np.count_nonzero(table.n_zero == table.count))
         nan_rows += int(np.count_nonzero(np.isnan(found)))
-        inf_rows += int(np.count_nonzero(seen.inf))
-        if (largest := np.fmax.reduce(seen.peak, axis=None)) > peak:
-            peak, row = float(largest), np.argwhere(seen.peak == largest)[0]
+        inf_rows += int(np.count_nonzero(table.n_inf))
+        if (largest := np.fmax.reduce(table.peak, axis=None)) > peak:
+            peak, row = float(largest), np.argwhere(table.peak == largest)[0]
             place = [part.start + i for part, i in zip(box, row.tolist(), strict=True)]
             if k is not None:
-                place.insert(k, int(seen.place[tuple(row)]))
+                place.insert(k, int(np.asarray(table.peak_index)[tuple(row)]))
             index = tuple(place)
-        with np.errstate(all="ignore"):
-            shares = np.square(seen.peak / found) / length
-        share = float(np.fmax.reduce(shares, axis=None, initial=share))
-        seen, done = None, 0
+        share = float(np.fmax.reduce(table.peak_share, axis=None, initial=share))
     known = every.size - nan_rows
     return replace(
         summary,
@@ -267,6 +310,8 @@ def _counted(tensor: Tensor, axis: int, told: Callable[[int], None], summary: Su
         peak=None if index is None else peak,
         peak_index=index,
         peak_share_max=None if share < 0 else min(share, 1.0),
+        whole=whole.pooled(),
+        worst=whole.worst(),
     )
 
 

@@ -1,0 +1,114 @@
+"""What `describe` and `compare` tell of the rows of files, a box at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from rmsfast.files._rows import kept, room
+from rmsfast.files._tensors import Array, Box
+from rmsfast.reference._tables import RowTable, scalars, with_rows
+
+WORST = 10  # rows of a tensor that are named
+AT_ONCE = 256  # boxes whose numbers are kept before they are joined
+
+Table = TypeVar("Table", bound=RowTable)
+
+
+def tables(
+    blocks: Iterable[tuple[Box, tuple[Array, ...]]],
+    axis: int | None,
+    length: int,
+    table_of: Callable[..., Table],
+    told: Callable[[int], None],
+) -> Iterator[tuple[Box, Table]]:
+    """Boxes of rows in turn, and what is told of them; parts of the same rows are joined."""
+    seen, done = None, 0
+    for box, values in blocks:
+        here = table_of(*values)
+        seen = here if seen is None else type(here).joined([seen, here], [0, done])
+        done += 1 if axis is None else values[0].shape[axis]
+        if done == length:
+            yield kept(box, axis), seen
+            seen, done = None, 0
+        told(sum(part.nbytes for part in values))
+
+
+def gathered(found: Iterable[tuple[Box, Table]], shape: tuple[int, ...]) -> Table:
+    """All rows in one table, whose arrays are in temporary files if they are large."""
+    rows: dict[str, Any] = {}
+    for box, table in found:
+        for name, values in [*table.to_dict().items(), ("_roots", table._roots)]:
+            inside = (slice(None),) * (np.ndim(values) - len(box))  # of the several roots
+            if name not in rows:
+                rows[name] = room((*np.shape(values)[: len(inside)], *shape), values.dtype)
+            rows[name][inside + box] = values
+    return scalars(type(table)(_length=table._length, **rows))
+
+
+class Whole(Generic[Table]):
+    """What is told of all rows of a tensor as one vector, and which rows deserve a look."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self.parts: list[Table] = []
+        self.table: Any = None  # of the rows that deserve a look
+        self.rows = np.empty(0, np.intp)
+
+    def add(self, box: Box, table: Table) -> None:
+        here, index = table.pooled(), table._index
+        place = int(getattr(here, index))
+        if place >= 0:
+            row, coordinate = divmod(place, table._length)
+            place = int(self.numbers(box, np.array([row]))[0]) * table._length + coordinate
+        fields: dict[str, Any] = {index: np.int64(place)}
+        self.parts.append(replace(here, **fields))
+        if len(self.parts) == AT_ONCE:
+            self.parts = [self.pooled()]
+        self._look_at(box, table)
+
+    def pooled(self) -> Table:
+        """All rows as one vector; what comes first in C order is the first of equals."""
+        first, *_ = parts = sorted(self.parts, key=lambda part: int(getattr(part, part._index)))
+        return type(first).joined(parts, [0] * len(parts)) if len(parts) > 1 else first
+
+    def _look_at(self, box: Box, table: Table) -> None:
+        """Keep the rows of the largest root mean square, those with NaN first."""
+        if len(self.rows) == WORST and np.max(table._roots[0]) <= _ranks(self.table)[-1]:
+            return
+        first = np.argsort(-_ranks(table), kind="stable")[:WORST]
+        found, rows = _chosen(table, first), self.numbers(box, first)
+        if self.table is not None:
+            found = type(table).concatenate([self.table, found])
+            rows = np.concatenate([self.rows, rows])
+        order = np.lexsort((rows, -_ranks(found)))[:WORST]
+        self.table, self.rows = _chosen(found, order), rows[order]
+
+    def numbers(self, box: Box, rows: Array) -> Array:
+        """Rows of a box as numbered in C order of all rows."""
+        if not box:
+            return rows
+        places = np.unravel_index(rows, [part.stop - part.start for part in box])
+        starts = [part.start for part in box]
+        there = tuple(place + start for place, start in zip(places, starts, strict=True))
+        return np.asarray(np.ravel_multi_index(there, self.shape), np.intp)
+
+    def worst(self) -> Array:
+        """Those rows as records, with their index in front."""
+        places = np.unravel_index(self.rows, self.shape) if self.shape else [self.rows]
+        return with_rows(self.table.to_records(), np.stack(places, axis=-1))
+
+
+def _ranks(table: Any) -> Array:
+    """The larger, the more a row deserves a look: NaN, then Inf, then by size."""
+    sizes: Array = table._roots[0].reshape(-1)
+    return np.nan_to_num(sizes, nan=np.inf, posinf=np.finfo(np.float64).max)
+
+
+def _chosen(table: Table, rows: Array) -> Table:
+    """Some rows of a table, one axis in place of all."""
+    fields: dict[str, Any] = {n: np.ravel(value)[rows] for n, value in table.to_dict().items()}
+    return replace(table, _roots=table._roots.reshape(len(table._roots), -1)[:, rows], **fields)
