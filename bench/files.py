@@ -1,14 +1,18 @@
-"""Rate of `rmsfast.files.describe` beside that of `cat FILE > /dev/null`, and its memory (Linux).
+"""Rate of `rmsfast.files.describe` beside that of merely reading, and its memory (Linux).
 
     python -m bench.files --gib 4 --dtype float32 --json bench/results/files/NAME.json
+    python -m bench.files --zarr --json bench/results/files/NAME.json
 
-The file is made in a folder (`--folder`, by default that of temporary files) and removed at the
-end. It must fit the page cache: both read it from there, in turn. Anonymous memory (RssAnon) is
-sampled every few milliseconds during one more call.
+A `.safetensors` file is read by `cat FILE > /dev/null`; `--zarr` makes an int16 array of 205 MB in
+chunks of (512, 256), which zarr reads alone, as many rows of chunks at a time as `describe` does;
+how often a chunk was decoded is counted. The file is made in a folder (`--folder`, by default that
+of temporary files) and removed at the end. It must fit the page cache: both read it from there, in
+turn. Anonymous memory (RssAnon) is sampled every few milliseconds during one more call.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import tempfile
@@ -16,13 +20,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import zarr
+from zarr.core.codec_pipeline import BatchedCodecPipeline
 
 from bench.memory import anonymous
-from rmsfast import files, hardware
+from rmsfast import files, machine
+from rmsfast.files import _tensors
 
 COLUMNS = 1024
+ZARR_ROWS, CHUNKS = 100_000, (512, 256)
 BLOCK_ROWS = 4096
 
 
@@ -31,18 +40,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gib", type=float, default=4.0, help="size of the file")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float64", "bfloat16"])
+    parser.add_argument("--zarr", action="store_true", help="an int16 array in chunks")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        path = Path(folder) / "rows.safetensors"
-        write(path, int(options.gib * (1 << 30)), options.dtype)
-        result = measure(path, options.rounds)
-    result |= {"dtype": options.dtype, "gib": options.gib}
+        if options.zarr:
+            path = write_zarr(Path(folder) / "rows.zarr")
+            result = measure(path, options.rounds) | {"dtype": "int16", "chunks": CHUNKS}
+            result |= {"decodes_a_chunk": decodes(path)}
+        else:
+            path = Path(folder) / "rows.safetensors"
+            write(path, int(options.gib * (1 << 30)), options.dtype)
+            result = measure(path, options.rounds) | {"dtype": options.dtype, "gib": options.gib}
     print(json.dumps(result, indent=2))
     if options.json:
-        options.json.write_text(json.dumps({"machine": hardware.machine(), **result}, indent=2))
+        options.json.write_text(json.dumps({"machine": machine.machine(), **result}, indent=2))
 
 
 def write(path: Path, nbytes: int, dtype: str) -> None:
@@ -58,20 +72,54 @@ def write(path: Path, nbytes: int, dtype: str) -> None:
             put("h", (slice(first, first + BLOCK_ROWS), slice(0, COLUMNS)), block)
 
 
-def measure(path: Path, rounds: int) -> dict[str, float]:
-    """Rates in turn, warm, and the largest anonymous memory."""
+def write_zarr(path: Path) -> Path:
+    """Random rows in chunks, compressed as zarr does by default."""
+    values = np.random.default_rng(0).normal(0, 100, (ZARR_ROWS, COLUMNS)).astype(np.int16)
+    zarr.create_array(path, data=values, chunks=CHUNKS)
+    return path
+
+
+def read(path: Path) -> None:
+    """Read all, and do nothing with it."""
+    if path.is_file():
+        subprocess.run(f"cat '{path}' > /dev/null", shell=True, check=True)
+        return
+    array = zarr.open_array(path, mode="r")
+    step = _tensors.BOX_BYTES // (array.dtype.itemsize * COLUMNS) // CHUNKS[0] * CHUNKS[0]
+    for first in range(0, array.shape[0], step):
+        array[first : first + step]
+
+
+def decodes(path: Path) -> float:
+    """How often a chunk is decoded during a call, in the mean."""
+    original, count = BatchedCodecPipeline.decode_batch, 0
+
+    async def decode_batch(self: Any, batch: Any) -> Any:
+        nonlocal count
+        batch = list(batch)
+        count += len(batch)
+        return await original(self, batch)
+
+    BatchedCodecPipeline.decode_batch = decode_batch
     files.describe(path)
-    pairs = []
-    for _ in range(rounds):
-        cat = seconds(lambda: subprocess.run(f"cat '{path}' > /dev/null", shell=True, check=True))
-        pairs.append((cat, seconds(lambda: files.describe(path))))
-    size = path.stat().st_size
+    BatchedCodecPipeline.decode_batch = original
+    return count / zarr.open_array(path, mode="r").nchunks
+
+
+def measure(path: Path, rounds: int) -> dict[str, Any]:
+    """Rates in turn, warm, and the largest anonymous memory."""
+    [tensor], load = files.open_tensors(path), os.getloadavg()[0]
+    files.describe(path)
+    pairs = [
+        (seconds(lambda: read(path)), seconds(lambda: files.describe(path))) for _ in range(rounds)
+    ]
     return {
-        "cat_gb_per_s": statistics.median(size / cat / 1e9 for cat, _ in pairs),
-        "describe_gb_per_s": statistics.median(size / own / 1e9 for _, own in pairs),
-        "ratio": statistics.median(cat / own for cat, own in pairs),
-        "ratio_min": min(cat / own for cat, own in pairs),
+        "read_gb_per_s": statistics.median(tensor.nbytes / bare / 1e9 for bare, _ in pairs),
+        "describe_gb_per_s": statistics.median(tensor.nbytes / own / 1e9 for _, own in pairs),
+        "ratio": statistics.median(bare / own for bare, own in pairs),
+        "ratio_min": min(bare / own for bare, own in pairs),
         "anonymous_mib": peak(path) / (1 << 20),
+        "load_before": load,  # of other processes, by which both are slowed
     }
 
 

@@ -138,7 +138,7 @@ def test_writing_zarr_does_not_replace_another_folder(tmp_path):
     assert os.listdir(tmp_path / "x.zarr") == ["precious"]
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".h5", ".zarr"])
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors", ".h5", ".zarr"])
 def test_writing_killed_in_the_middle_leaves_the_old_file(tmp_path, suffix):
     path = write(tmp_path / f"x{suffix}", np.zeros((2, 2)))
     program = f"""
