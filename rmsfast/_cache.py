@@ -29,6 +29,8 @@ SOURCES = (
     "_relative.py",
     "_continued.py",
     "_summary_lanes.py",
+    "_moment_lanes.py",
+    "_match_lanes.py",
     "_describe_kernels.py",
     "_compare_kernels.py",
     "_complex_kernels.py",

@@ -13,11 +13,16 @@ import numpy as np
 from numba import prange
 
 from rmsfast._describe_kernels import (
+    BEATEN,
     NEUTRAL,
+    NOTED_INDEX,
+    NOTES,
     copy_rows,
     one_nan,
     room_of,
+    row_pointers,
     squares_checked,
+    stretch_of,
 )
 from rmsfast._kernels import (
     HIGH,
@@ -35,9 +40,16 @@ from rmsfast._kernels import (
     two_sum,
 )
 from rmsfast._lanes import two_product
-from rmsfast._memory import ARRAYS, addresses, aligned, offsets, parts_of, rare
+from rmsfast._match_lanes import (
+    add_products,
+    clear_products,
+    products_size,
+    reduce_products,
+    worst_of,
+)
+from rmsfast._memory import ARRAYS, addresses, advance, aligned, offsets, parts_of, rare
 from rmsfast._partial import BLOCK
-from rmsfast._summary_lanes import element, first_of_size, formats_of, products
+from rmsfast._summary_lanes import element, first_of_size, formats_of
 
 NEAR = 2.0**-400  # sums from here to 1 / NEAR have products and quotients in range
 MATCH_FIELDS = 21
@@ -78,13 +90,14 @@ def errors_rescaled(formats, how, pointers, count):
 
 @hot
 def pairs_checked(
-    formats, hows, wide, pointers, count, x_plain, y_plain, x, y, product, product_low, bias,
-    bias_low,
+    formats, arrays, hows, wide, walk, memory, bases, start, count, x_plain, y_plain, x, y,
+    product, product_low, bias, bias_low,
 ):  # fmt: skip
     """Sums of x * y and of y - x as pairs with exponents."""
     if wide is None:
         return product, product_low, 0.0, bias, bias_low, 0.0
     e = bias_e = 0.0
+    how, (g, outer, awkward), (place, part) = (hows[0], hows[1], None), walk, memory
     if x[0] == 0.0 or y[0] == 0.0:
         e = NEUTRAL
     elif (
@@ -94,26 +107,38 @@ def pairs_checked(
     ):
         x_shift = (int(x[2]) - math.frexp(x[0])[1]) // 2
         y_shift = (int(y[2]) - math.frexp(y[0])[1]) // 2
-        product, product_low, e = products_rescaled(
-            formats, (hows[0], hows[1], None), pointers, count, x_shift, y_shift
-        )
+        pointers = row_pointers(arrays, g, outer, awkward, bases, start, count, place, part)
+        product, product_low, e = products_rescaled(formats, how, pointers, count, x_shift, y_shift)
     if not math.isfinite(bias):
-        bias, bias_low, bias_e = errors_rescaled(formats, (hows[0], hows[1], None), pointers, count)
+        pointers = row_pointers(arrays, g, outer, awkward, bases, start, count, place, part)
+        bias, bias_low, bias_e = errors_rescaled(formats, how, pointers, count)
     return product, product_low, e, bias, bias_low, bias_e
 
 
 @inner
-def first_nan(formats, how, pointers, count):
+def note_products(formats, hows, state, pointers, start, count, news, notes, r):
+    """Keep what is new in a stretch: its largest error if that is the largest, or its first NaN."""
     rare()
-    return float(first_of_size(formats, how, pointers, -1.0, count))
+    how, beaten = (hows[0], hows[1], None), notes[r, BEATEN]
+    if beaten != beaten:
+        return
+    if news >= 2:
+        worst = np.nan
+        index = first_of_size(formats, how, pointers, -1.0, count)
+    else:
+        worst = worst_of(formats, hows, state)
+        index = first_of_size(formats, how, pointers, worst, count)
+    notes[r, NOTED_INDEX], notes[r, BEATEN] = start + index, worst
 
 
 @hot
-def match_of(formats, arrays, hows, wide, walk, x_walk, y_walk, bases, row, pointers, start, count):
+def match_of(
+    formats, arrays, hows, wide, walk, x_walk, y_walk, memory, found, bases, row, start, count,
+    index,
+):  # fmt: skip
     """The state of a block of pairs; walks: geometry, number of row axes, what is awkward."""
-    found = products(formats, hows, pointers, count)
     p, x, y = found[:8], (found[8], found[9], 0.0), (found[10], found[11], 0.0)
-    product, product_low, bias, bias_low, worst, index, equal = found[12:]
+    product, product_low, bias, bias_low, worst, equal = found[12:]
     kept, dropped, length = p[3], p[6], float(count)
     if kept == 0.0:
         return (
@@ -124,11 +149,11 @@ def match_of(formats, arrays, hows, wide, walk, x_walk, y_walk, bases, row, poin
         arrays, hows, wide, walk, x_walk, y_walk, bases, row, start, count, p, x, y, worst
     )
     product, product_low, e, bias, bias_low, bias_e = pairs_checked(
-        formats, hows, wide, pointers, count, found[8], found[10], x, y, product, product_low,
-        -bias, -bias_low,
+        formats, arrays, hows, wide, walk, memory, bases, start, count, found[8], found[10], x, y,
+        product, product_low, -bias, -bias_low,
     )  # fmt: skip
     if p[0] != p[0]:
-        worst, index = np.nan, first_nan(formats, (hows[0], hows[1], None), pointers, count)
+        worst = np.nan
     return (
         p[0], p[1], p[2], kept, x[0], x[1], x[2], y[0], y[1], y[2], product, product_low, e,
         bias, bias_low, bias_e, worst, index, equal, dropped, length,
@@ -293,36 +318,55 @@ def compare_blocks(
     length, tile, columns, part, row0, first, blocks, single, states, reals, counts, begin, end,
 ):  # fmt: skip
     """As `describe_blocks`, of pairs; x_g, y_g and so on: as if x, or y, stood alone."""
-    room, tiles = room_of(length), -(-columns // tile)
+    room, tiles, formats = room_of(length), -(-columns // tile), formats_of(arrays)
+    stretch = stretch_of(awkward)
     memory = np.empty(part // 8 * ARRAYS + 8)
-    formats = formats_of(arrays)
+    size = products_size(formats, hows)
+    lanes, notes = np.empty(tile * size // 8 + 8), np.empty((tile, NOTES))
     above = row0 // columns * tiles + row0 % columns // tile
     walk, x_walk, y_walk = (g, outer, awkward), (x_g, x_outer, x_awkward), (y_g, y_outer, y_awkward)
+    row, beaten = -1, -1.0
     for unit in range(begin, end):
         block, group = unit % blocks, above + unit // blocks
         start = (first + block) * BLOCK
         count = min(BLOCK, length - start)
         top = group // tiles * columns + group % tiles * tile
         rows = min(tile, columns - group % tiles * tile)
-        place = aligned(memory)
-        if awkward != 0:
-            bases = offsets(arrays, g, 0, outer, top)
-            copy_rows(arrays, g, outer, awkward, bases, rows, start, count, place, part, room)
+        place, state = aligned(memory), aligned(lanes)  # here: kept while the loop runs
+        beaten = beaten if top == row and rows == 1 else -1.0
+        row = top
         for r in range(rows):
-            row = top + r
-            bases = offsets(arrays, g, 0, outer, row)
+            clear_products(formats, hows, advance(state, r * size))
+            notes[r, NOTED_INDEX], notes[r, BEATEN] = -1.0, beaten
+        for done in range(0, count, stretch):
+            n = min(stretch, count - done)
             if awkward != 0:
-                pointers = parts_of(arrays, place, part, r * room)
-            else:
-                pointers = addresses(arrays, bases, start)
+                bases = offsets(arrays, g, 0, outer, top)
+                copy_rows(
+                    arrays, g, outer, awkward, bases, rows, start + done, n, place, part, room
+                )
+            for r in range(rows):
+                if awkward != 0:
+                    pointers = parts_of(arrays, place, part, r * room)
+                else:
+                    bases = offsets(arrays, g, 0, outer, top + r)
+                    pointers = addresses(arrays, bases, start + done)
+                own = advance(state, r * size)
+                news = add_products(formats, hows, own, pointers, notes[r, BEATEN], n)
+                if news:
+                    note_products(formats, hows, own, pointers, done, n, news, notes, r)
+        for r in range(rows):
+            found = reduce_products(formats, hows, advance(state, r * size), count)
+            bases = offsets(arrays, g, 0, outer, top + r)
             p = match_of(
-                formats, arrays, hows, wide, walk, x_walk, y_walk, bases, row, pointers, start,
-                count,
+                formats, arrays, hows, wide, walk, x_walk, y_walk, (place, part), found, bases,
+                top + r, start, count, notes[r, NOTED_INDEX],
             )  # fmt: skip
             if blocks == 1 and length <= BLOCK:
-                compare_row(p, single, reals, counts, row)
+                compare_row(p, single, reals, counts, top + r)
             else:
-                pack_match(states, (row - row0) * blocks + block, p)
+                pack_match(states, (top + r - row0) * blocks + block, p)
+        beaten = notes[0, BEATEN]
 
 
 @parallel

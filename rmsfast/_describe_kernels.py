@@ -37,6 +37,7 @@ from rmsfast._layout import APART
 from rmsfast._memory import (
     ARRAYS,
     addresses,
+    advance,
     aligned,
     apart,
     copy_apart,
@@ -46,20 +47,29 @@ from rmsfast._memory import (
     rare,
     strides_of,
 )
-from rmsfast._partial import BLOCK
-from rmsfast._summary_lanes import (
-    centred_squares,
-    element,
-    first_of_size,
-    formats_of,
-    moments,
+from rmsfast._moment_lanes import (
+    add_moments,
+    add_spread,
+    clear_moments,
+    clear_spread,
+    moments_size,
+    peak_of,
+    reduce_moments,
+    reduce_spread,
     special_values,
 )
+from rmsfast._partial import BLOCK
+from rmsfast._summary_lanes import element, first_of_size, formats_of
 
+STRETCH = 1024  # coordinates that are walked more than once while in the level 1 cache
+COPIED = 256  # as many of each row of a tile, which is copied: it takes fewer pages of memory
 NEUTRAL = 1.0e6  # the exponent of sums that are 0: it yields to any other
 MOMENT_FIELDS = 16
 (SQUARES, SQUARES_LOW, SQUARES_EXPONENT, COUNT, TOTAL, TOTAL_LOW, CENTRED, CENTRED_LOW, EXPONENT,
  LEAST, MOST, ZEROS, NANS, INFS, INDEX, LENGTH) = range(MOMENT_FIELDS)  # fmt: skip
+# What is noted of a row beside its lanes: AGAIN, whether it is to be walked about its mean.
+NOTES = 7
+(NOTED_NANS, NOTED_INFS, NOTED_INDEX, BEATEN, CENTRE, CENTRE_LOW, AGAIN) = range(NOTES)
 
 
 # ----------------------------------------------------------------------------- where
@@ -82,9 +92,14 @@ def copy_rows(arrays, g, outer, awkward, bases, rows, start, count, memory, part
 
 
 @inner
+def stretch_of(awkward):
+    return STRETCH if awkward == 0 else COPIED
+
+
+@inner
 def room_of(length):
     """Elements from one copied row to the next: not a power of two, as caches dislike."""
-    return min(length, BLOCK) + 64
+    return min(length, COPIED) + 16
 
 
 # --------------------------------------------------------------------------- describe
@@ -116,25 +131,14 @@ def moments_rescaled(formats, how, pointers, count, kept, peak):
     return s, c, q, q_low, float(shift)
 
 
-@hot
-def moments_in_range(formats, how, pointers, count, p, s, low, least, most):
-    """Sum and sum of squares about the mean, as pairs, of a block of squares p and sum s + low.
-
-    Where the mean is small beside the spread the second is the difference of two sums, which
-    then loses next to nothing: 40 of the 106 bits of pairs, or one of the 53 of plain sums.
-    Elsewhere the block, which is in cache, is walked again.
-    """
-    if least == most:
-        return s, low, 0.0, 0.0, NEUTRAL if least == 0.0 else 0.0
-    q, q_low, mean, mean_low = difference_of_sums(how[1], p[0], p[1], s, low, p[3])
-    if not q >= (0.5 if how[1] is None else 2.0**-40) * p[0] and math.isfinite(p[0]):
-        q, q_low = walk_again(formats, how, pointers, mean, mean_low, count)
-    return s, low, q, q_low, 0.0
-
-
 @inner
-def walk_again(formats, how, pointers, mean, mean_low, count):
-    return centred_squares(formats, how, pointers, mean, mean_low, count)
+def row_pointers(arrays, g, outer, awkward, bases, start, count, place, part):
+    """Pointers to a block of one row, side by side."""
+    rare()
+    if awkward == 0:
+        return addresses(arrays, bases, start)
+    copy_rows(arrays, g, outer, awkward, bases, 1, start, count, place, part, 0)
+    return parts_of(arrays, place, part, 0)
 
 
 @hot
@@ -151,17 +155,6 @@ def difference_of_sums(exact, squares, squares_low, s, low, kept):
 
 
 @hot
-def moments_checked(formats, how, wide, pointers, count, p, s, low, least, most):
-    """The same, scaled where the squares left the range of float64."""
-    if wide is None:
-        return moments_in_range(formats, how, pointers, count, p, s, low, least, most)
-    peak = max(-least, most)
-    if LOW <= p[0] <= HIGH or not 0.0 < peak < np.inf or p[0] != p[0]:
-        return moments_in_range(formats, how, pointers, count, p, s, low, least, most)
-    return moments_rescaled(formats, how, pointers, count, p[3], peak)
-
-
-@hot
 def squares_checked(arrays, how, wide, g, outer, awkward, bases, start, count, p):
     if wide is None:
         return p
@@ -171,37 +164,65 @@ def squares_checked(arrays, how, wide, g, outer, awkward, bases, start, count, p
 
 
 @inner
-def count_specials(formats, how, pointers, count):
+def note_moments(formats, how, state, pointers, start, count, news, notes, r):
+    """Keep what is new in a stretch: its peak if that is the largest, its NaN and infinities."""
     rare()
-    return special_values(formats, how, pointers, count)
+    if news >= 2:
+        nans, infs = special_values(formats, how, pointers, count)
+        notes[r, NOTED_NANS] += nans
+        notes[r, NOTED_INFS] += infs
+        if nans > 0.0 and how[0] is None and notes[r, BEATEN] == notes[r, BEATEN]:
+            notes[r, NOTED_INDEX] = start + first_of_size(formats, how, pointers, -1.0, count)
+            notes[r, BEATEN] = np.nan  # by nothing any more
+    if news % 2 and notes[r, BEATEN] == notes[r, BEATEN]:
+        peak = peak_of(formats, how, state)
+        notes[r, NOTED_INDEX] = start + first_of_size(formats, how, pointers, peak, count)
+        notes[r, BEATEN] = peak
 
 
 @hot
-def moment_of(formats, arrays, how, wide, g, outer, awkward, bases, pointers, start, count, beaten):
-    """The moment of a block; no index is looked for where no |x| is larger than `beaten`."""
-    found = moments(formats, how, pointers, count)
+def spread_of(how, wide, p, s, low, least, most):
+    """Sum of squares about the mean as a pair; -1 and the mean if it is to be walked for.
+
+    Where the mean is small beside the spread it is the difference of two sums, which then loses
+    next to nothing: 40 of the 106 bits of pairs, or one of the 53 of plain sums.
+    """
+    if least == most or p[3] == 0.0:
+        return 0.0, 0.0, 0.0, 0.0
+    if wide is not None and (p[0] < LOW or HIGH < p[0] < np.inf):  # see moment_of
+        return 0.0, 0.0, 0.0, 0.0
+    q, q_low, mean, mean_low = difference_of_sums(how[1], p[0], p[1], s, low, p[3])
+    if not q >= (0.5 if how[1] is None else 2.0**-40) * p[0] and math.isfinite(p[0]):
+        return -1.0, 0.0, mean, mean_low
+    return q, q_low, 0.0, 0.0
+
+
+@hot
+def moment_of(
+    arrays, formats, how, wide, found, q, q_low, notes, r, walk, bases, start, count
+):  # fmt: skip
+    """The moment of a block, from what its lanes add up to."""
     p, (s, low, least, most, zeros) = found[:8], found[8:]
-    nans, infs, index, kept, length = p[6], 0.0, -1, p[3], float(count)
+    g, outer, awkward, place, part = walk
+    nans, infs, index = max(p[6], notes[r, NOTED_NANS]), notes[r, NOTED_INFS], notes[r, NOTED_INDEX]
+    kept, length, e = p[3], float(count), 0.0
     if kept == 0.0:
         return (
             0.0, 0.0, NEUTRAL, 0.0, 0.0, 0.0, 0.0, 0.0, NEUTRAL, least, most, 0.0, nans, 0.0,
             -1.0, length,
         )  # fmt: skip
-    s, low, q, q_low, e = moments_checked(
-        formats, how, wide, pointers, count, p, s, low, least, most
-    )
+    if least == most == 0.0:
+        e = NEUTRAL
+    if wide is not None:
+        peak = max(-least, most)
+        if not LOW <= p[0] <= HIGH and 0.0 < peak < np.inf and p[0] == p[0]:
+            pointers = row_pointers(arrays, g, outer, awkward, bases, start, count, place, part)
+            s, low, q, q_low, e = moments_rescaled(formats, how, pointers, count, kept, peak)
     p = squares_checked(arrays, how, wide, g, outer, awkward, bases, start, count, p)
-    peak = max(-least, most)
-    if p[0] != p[0] or peak == np.inf:
-        seen, infs = count_specials(formats, how, pointers, count)
-        nans = max(nans, seen)
     if p[0] != p[0]:
-        s = q = least = most = peak = np.nan
-    if not peak <= beaten:
-        index = first_of_size(formats, how, pointers, peak if peak == peak else -1.0, count)
+        s = q = least = most = np.nan
     return (
-        p[0], p[1], p[2], kept, s, low, q, q_low, e, least, most, zeros, nans, infs,
-        float(index), length,
+        p[0], p[1], p[2], kept, s, low, q, q_low, e, least, most, zeros, nans, infs, index, length,
     )  # fmt: skip
 
 
@@ -322,12 +343,15 @@ def describe_blocks(
     """states[(row - row0) * blocks + k] = the moment of block first + k of a row.
 
     A unit is one block of a tile: `tile` rows that are neighbours in memory, of each run of
-    `columns` rows. Where it is awkward, each array is copied to `part` bytes of memory first.
-    Where a row is one block, what is reported of it is stored instead.
+    `columns` rows. A tile is walked stretch by stretch. Where it is awkward, each array is copied
+    to `part` bytes of memory first. Where a row is one block, what is reported of it is stored
+    instead.
     """
-    room, tiles = room_of(length), -(-columns // tile)
+    room, tiles, formats = room_of(length), -(-columns // tile), formats_of(arrays)
+    stretch = stretch_of(awkward)
     memory = np.empty(part // 8 * ARRAYS + 8)
-    formats = formats_of(arrays)
+    size = moments_size(formats, how)
+    lanes, notes = np.empty(tile * size // 8 + 8), np.empty((tile, NOTES))
     above = row0 // columns * tiles + row0 % columns // tile
     row, beaten = -1, -1.0
     for unit in range(begin, end):
@@ -336,26 +360,78 @@ def describe_blocks(
         count = min(BLOCK, length - start)
         top = group // tiles * columns + group % tiles * tile
         rows = min(tile, columns - group % tiles * tile)
-        place = aligned(memory)  # here, so that the memory is kept while the loop runs
-        if awkward != 0:
-            bases = offsets(arrays, g, 0, outer, top)
-            copy_rows(arrays, g, outer, awkward, bases, rows, start, count, place, part, room)
+        place, state = aligned(memory), aligned(lanes)  # here: kept while the loop runs
+        walk = g, outer, awkward, place, part
+        beaten = beaten if top == row and rows == 1 else -1.0
+        row = top
         for r in range(rows):
-            beaten = beaten if top + r == row else -1.0
-            row = top + r
-            bases = offsets(arrays, g, 0, outer, row)
-            if awkward != 0:
-                pointers = parts_of(arrays, place, part, r * room)
-            else:
-                pointers = addresses(arrays, bases, start)
-            p = moment_of(
-                formats, arrays, how, wide, g, outer, awkward, bases, pointers, start, count, beaten
-            )
-            if blocks == 1 and length <= BLOCK:
-                describe_row(p, single, reals, counts, row)
-            else:
-                beaten = max(beaten, size_of_peak(p))
-                pack_moment(states, (row - row0) * blocks + block, p)
+            clear_moments(formats, how, advance(state, r * size))
+            notes[r, NOTED_NANS] = notes[r, NOTED_INFS] = notes[r, AGAIN] = 0.0
+            notes[r, NOTED_INDEX], notes[r, BEATEN] = -1.0, beaten
+        again = False
+        for sweep in range(2):
+            for done in range(0, count, stretch):
+                n = min(stretch, count - done)
+                bases = offsets(arrays, g, 0, outer, top)
+                if awkward != 0:
+                    copy_rows(
+                        arrays, g, outer, awkward, bases, rows, start + done, n, place, part, room
+                    )
+                for r in range(rows):
+                    if awkward != 0:
+                        pointers = parts_of(arrays, place, part, r * room)
+                    else:
+                        bases = offsets(arrays, g, 0, outer, top + r)
+                        pointers = addresses(arrays, bases, start + done)
+                    own = advance(state, r * size)
+                    if sweep == 0:
+                        beaten = notes[r, BEATEN]
+                        news = add_moments(formats, how, own, pointers, beaten, n)
+                        if news:
+                            note_moments(formats, how, own, pointers, done, n, news, notes, r)
+                    elif notes[r, AGAIN]:
+                        add_spread(
+                            formats, how, own, pointers, notes[r, CENTRE], notes[r, CENTRE_LOW], n
+                        )
+            for r in range(rows):
+                own = advance(state, r * size)
+                if sweep and not notes[r, AGAIN]:
+                    continue
+                found = reduce_moments(formats, how, own, count)
+                if sweep:
+                    q, q_low = reduce_spread(formats, how, own)
+                else:
+                    q, q_low, mean, mean_low = spread_of(
+                        how, wide, found[:8], found[8], found[9], found[10], found[11]
+                    )
+                    if q == -1.0:
+                        notes[r, CENTRE], notes[r, CENTRE_LOW] = mean, mean_low
+                        notes[r, AGAIN], again = 1.0, True
+                        clear_spread(formats, how, own)
+                        continue
+                bases = offsets(arrays, g, 0, outer, top + r)
+                p = moment_of(
+                    arrays,
+                    formats,
+                    how,
+                    wide,
+                    found,
+                    q,
+                    q_low,
+                    notes,
+                    r,
+                    walk,
+                    bases,
+                    start,
+                    count,
+                )
+                if blocks == 1 and length <= BLOCK:
+                    describe_row(p, single, reals, counts, top + r)
+                else:
+                    pack_moment(states, (top + r - row0) * blocks + block, p)
+            if not again:
+                break
+        beaten = notes[0, BEATEN]
 
 
 @parallel

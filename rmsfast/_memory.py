@@ -14,6 +14,7 @@ from rmsfast._vectors import (
     I32,
     I64,
     SCRATCH,
+    WIDTH,
     Emitter,
     absent,
     bits_of,
@@ -290,7 +291,12 @@ def bit(builder, word, k):
     return builder.trunc(builder.lshr(word, I64(k)), I1)
 
 
-SOON = 16  # coordinates that are on their way while one is copied
+SOON = 64  # coordinates that are on their way to the level 2 cache while one is copied
+SHIFT = WIDTH.bit_length() - 1
+
+
+def prefetch(em, place):
+    em.call("llvm.prefetch.p0", ir.VoidType(), place, I32(0), I32(2), I32(1))
 
 
 @intrinsic
@@ -322,27 +328,61 @@ def copy_apart(
             target = builder.gep(memory, [builder.mul(part, I64(k))])
             target = builder.gep(builder.bitcast(target, element.as_pointer()), [first])
 
-            def copy(swap, element=element, source=source, apart=(stride, step), target=target):
-                with cgutils.for_range(builder, count) as outer:
-                    line = builder.gep(source, [builder.mul(outer.index, apart[0])])
-                    ahead = builder.gep(line, [builder.mul(apart[0], I64(SOON))])
-                    em.call("llvm.prefetch.p0", ir.VoidType(), ahead, I32(0), I32(3), I32(1))
-                    cell = builder.gep(target, [outer.index])
-                    with cgutils.for_range(builder, rows) as loop:
-                        p = builder.gep(line, [builder.mul(loop.index, apart[1])])
-                        v = builder.load(builder.bitcast(p, element.as_pointer()))
+            def cell(i, r, source=source, apart=(stride, step), lanes=element):
+                place = builder.add(builder.mul(i, apart[0]), builder.mul(r, apart[1]))
+                return builder.bitcast(builder.gep(source, [place]), lanes.as_pointer())
+
+            def copy(swap, first, last, element=element, cell=cell, target=target):
+                """Coordinates and rows from `first` to `last`, one by one."""
+                with cgutils.for_range(builder, builder.sub(last[0], first[0])) as outer:
+                    i = builder.add(outer.index, first[0])
+                    ahead = builder.bitcast(cell(builder.add(i, I64(SOON)), first[1]), BYTES)
+                    prefetch(em, ahead)
+                    with cgutils.for_range(builder, builder.sub(last[1], first[1])) as loop:
+                        r = builder.add(loop.index, first[1])
+                        v = builder.load(cell(i, r))
                         v.align = 1
                         v = builder.bswap(v) if swap else v
-                        builder.store(v, builder.gep(cell, [builder.mul(loop.index, room)]))
+                        builder.store(
+                            v, builder.gep(target, [builder.add(i, builder.mul(r, room))])
+                        )
+
+            def turn(last, element=element, cell=cell, target=target):
+                """As `copy`, from 0 on, WIDTH of each at once, of rows that are neighbours."""
+                lanes = em.vector(element)
+                with cgutils.for_range(builder, builder.lshr(last[0], I64(SHIFT))) as outer:
+                    i = builder.shl(outer.index, I64(SHIFT))
+                    with cgutils.for_range(builder, builder.lshr(last[1], I64(SHIFT))) as loop:
+                        r, loaded = builder.shl(loop.index, I64(SHIFT)), []
+                        for n in range(WIDTH):
+                            at = builder.add(i, I64(n))
+                            ahead = cell(builder.add(at, I64(SOON)), r)
+                            prefetch(em, builder.bitcast(ahead, BYTES))
+                            loaded.append(builder.load(cell(at, r, lanes=lanes)))
+                            loaded[-1].align = 1
+                        for n, v in enumerate(em.transposed(loaded)):
+                            place = builder.mul(builder.add(r, I64(n)), room)
+                            p = builder.gep(target, [builder.add(i, place)])
+                            builder.store(v, builder.bitcast(p, lanes.as_pointer())).align = 1
+
+            def whole(copy=copy, turn=turn, step=step, size=element.width // 8):
+                beside = builder.icmp_signed("==", step, I64(size))
+                turned = [
+                    builder.select(beside, builder.and_(n, I64(-WIDTH)), I64(0))
+                    for n in (count, rows)
+                ]
+                turn(turned)
+                copy(False, (I64(0), turned[1]), (turned[0], rows))
+                copy(False, (turned[0], I64(0)), (count, rows))
 
             if element.width == 8:
-                copy(False)
+                whole()
                 continue
             with builder.if_else(bit(builder, swapped, SWAPPED + k), likely=False) as (yes, no):
                 with yes:
-                    copy(True)
+                    copy(True, (I64(0), I64(0)), (count, rows))
                 with no:
-                    copy(False)
+                    whole()
         return context.get_dummy_value()
 
     return signature, codegen

@@ -1,4 +1,4 @@
-"""What `describe` and `compare` take from a run of elements: the @intrinsic functions.
+"""What the accumulators of `describe` and `compare` have in common.
 
 The squares are those of `Sum`, in the same lanes and the same tree as for `rms` and `rmse`, so
 they have the same bits. What else is wanted of an element is taken while it is in a register.
@@ -22,6 +22,7 @@ from rmsfast._vectors import (
     LANES,
     Emitter,
     component_of,
+    x86_has,
 )
 
 SINGLE = {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
@@ -61,32 +62,85 @@ def read_single(em, kind, pointer, offset, valid):
     return (b.fpext(narrow, wide), None), narrow
 
 
-def over_run(em, arrays, pointers, count, starts, step):
-    """The accumulators after a run: step(accumulators, index, valid) adds LANES elements.
+class Lanes:
+    """Accumulators of a run in memory, LANES lanes or one counter each, and how they are added to.
 
-    starts: what each accumulator begins with. valid: mask of the lanes that there are (None: all).
+    starts: the name, type and first value of each; I64 is a counter. step(em, now, values, own,
+    valid): the accumulators after one vector of every array, as `read` gives it.
     """
-    b = em.b
-    cells = {key: cgutils.alloca_once_value(b, start) for key, start in starts.items()}
 
-    def add(start, valid):
-        now = {key: b.load(cell) for key, cell in cells.items()}
-        for key, v in step(now, start, valid).items():
-            b.store(v, cells[key])
+    def __init__(self, total, starts, step):
+        self.total, self.starts, self.step = total, starts, step
 
-    whole = b.lshr(count, I64(LANES.bit_length() - 1))
-    with cgutils.for_range(b, whole) as loop:
-        start = b.mul(loop.index, I64(LANES))
-        for array, p, o in zip(arrays, pointers, offsets_of(b, arrays, start), strict=True):
-            if o is not None:
-                for line in range(0, LANES * component_bytes(array), 64):
-                    prefetch(em, p, b.add(o, I64(AHEAD_FAR + line)), FAR)
-                    prefetch(em, p, b.add(o, I64(AHEAD_NEAR + line)), NEAR)
-        add(start, None)
-    rest = b.and_(count, I64(LANES - 1))
-    with b.if_then(b.icmp_signed(">", rest, I64(0)), likely=False):
-        add(b.sub(count, rest), valid_lanes(em, rest))
-    return {key: b.load(cell) for key, cell in cells.items()}
+    @property
+    def size(self):
+        """Bytes."""
+        return 8 * LANES * len(self.starts)
+
+    def cell(self, em, state, name, first=0):
+        """Pointer to lanes of an accumulator from `first` on."""
+        kind, _ = self.starts[name]
+        place = 8 * LANES * list(self.starts).index(name)
+        if kind is I64:  # of all lanes
+            return em.b.bitcast(em.b.gep(state, [I64(place)]), I64.as_pointer())
+        place = I64(place + first * (4 if kind is F32 else 8))
+        return em.b.bitcast(em.b.gep(state, [place]), em.vector(kind).as_pointer())
+
+    def get(self, em, state, name, first=0):
+        v = em.b.load(self.cell(em, state, name, first))
+        v.align = 8
+        return v
+
+    def clear(self, em, state):
+        for name, (kind, start) in self.starts.items():
+            value = I64(start) if kind is I64 else em.fill(kind, start)
+            em.b.store(value, self.cell(em, state, name)).align = 8
+
+    def all(self, context, builder, state):
+        """All lanes of every accumulator."""
+        em = Emitter(context, builder, LANES)
+        return em, {name: self.get(em, state, name) for name in self.starts}
+
+    def add(self, context, builder, state, pointers, count):
+        """Add a run that begins in lane 0 and is in cache: it is walked once for some lanes."""
+        width = lanes_at_once(context, self.total)
+        for first in range(0, LANES, width):
+            self.walk(Emitter(context, builder, width), state, pointers, count, first)
+
+    def walk(self, em, state, pointers, count, first):
+        b, arrays = em.b, self.total.arrays
+        cells = {}
+        for name in self.starts:
+            cells[name] = cgutils.alloca_once_value(b, self.get(em, state, name, first))
+
+        def add(index, valid):
+            now = {name: b.load(cell) for name, cell in cells.items()}
+            values, own = read(em, self.total, pointers, index, valid)
+            for name, v in self.step(em, now, values, own, valid).items():
+                b.store(v, cells[name])
+
+        whole = b.lshr(count, I64(LANES.bit_length() - 1))
+        with cgutils.for_range(b, whole) as loop:
+            start = b.mul(loop.index, I64(LANES))
+            for array, p, o in zip(arrays, pointers, offsets_of(b, arrays, start), strict=True):
+                if o is not None and first == 0:
+                    for line in range(0, LANES * component_bytes(array), 64):
+                        prefetch(em, p, b.add(o, I64(AHEAD_FAR + line)), FAR)
+                        prefetch(em, p, b.add(o, I64(AHEAD_NEAR + line)), NEAR)
+            add(b.add(start, I64(first)), None)
+        rest = b.and_(count, I64(LANES - 1))
+        with b.if_then(b.icmp_signed(">", rest, I64(first)), likely=False):
+            index = b.add(b.sub(count, rest), I64(first))
+            add(index, valid_lanes(em, b.sub(rest, I64(first))))
+        for name, cell in cells.items():
+            b.store(b.load(cell), self.cell(em, state, name, first)).align = 8
+
+
+def lanes_at_once(context, total):
+    """Lanes whose accumulators stay in registers, of which AVX-512 has twice as many."""
+    if x86_has(context, "avx512vl"):
+        return LANES // 2 if total.exact else LANES
+    return LANES // 4 if total.exact else LANES // 2
 
 
 def both(em, mask, other):
@@ -95,7 +149,7 @@ def both(em, mask, other):
 
 
 def counted(em, counter, mask):
-    """A counter, more by how many lanes the mask has."""
+    """A counter, which takes no register of vectors, more by how many lanes the mask has."""
     bits = em.b.bitcast(mask, ir.IntType(em.lanes))
     more = em.call(f"llvm.ctpop.i{em.lanes}", bits.type, bits)
     return em.b.add(counter, em.b.zext(more, I64))
@@ -115,9 +169,13 @@ def add_to_pair(em, now, name, v, e, exact):
     return {name: high, name + "_low": em.b.fadd(now[name + "_low"], lost)}
 
 
-def pair_starts(em, names, exact):
+def pair_starts(names, exact):
     names = [part for name in names for part in (name, name + "_low")[: 1 + exact]]
-    return dict.fromkeys(names, em.fill(F64, 0.0))
+    return dict.fromkeys(names, (F64, 0.0))
+
+
+def square_starts(total):
+    return {name: (F64, start) for name, start in total.components.items()}
 
 
 def pair_total(em, end, name, exact):
@@ -142,20 +200,16 @@ def furthest(em, v, sign):
     return found if found.type is F64 else em.b.fpext(found, F64)
 
 
-def first_place(em, starts, wanted):
-    """The least index in the wanted lanes, of groups of lanes that start there."""
-    b, never = em.b, em.fill(I64, 2**62)
-    lanes = ir.Constant(em.vector(I64), list(range(em.lanes)))
-
-    def lesser(p, q):
-        return (b.select(b.icmp_signed("<", q[0], p[0]), q[0], p[0]),)
-
-    (found,) = em.lanes_tree([(b.select(wanted, b.add(starts, lanes), never),)], lesser)
-    return found
+def some(em, mask):
+    """1 if the mask has a lane, else 0."""
+    bits = em.b.bitcast(mask, ir.IntType(em.lanes))
+    return em.b.zext(em.b.icmp_unsigned("!=", bits, bits.type(0)), I64)
 
 
-def square_starts(em, total):
-    return {name: em.fill(F64, start) for name, start in total.components.items()}
+def news(em, total, end, beyond, sign):
+    """1 if some lane is beyond what was the largest; 2 if some sum of squares is beyond numbers."""
+    special = em.b.fcmp_unordered(sign, end["sum"], em.like(end["sum"], INF))
+    return em.b.or_(some(em, beyond), em.b.shl(some(em, special), I64(1)))
 
 
 def squares_step(em, total, now, values, valid):
@@ -180,123 +234,6 @@ def formats_of(typingctx, arrays):
 
     def codegen(context, builder, signature, args):
         return context.get_dummy_value()
-
-    return signature, codegen
-
-
-@intrinsic
-def moments(typingctx, formats, how, pointers, count):
-    """Of a run: its partial, sum of x as a pair, least and largest x, and how many are 0.
-
-    Where NaN is kept it shows in the sums alone.
-    """
-    signature = types.UniTuple(types.float64, 13)(formats, how, pointers, types.intp)
-
-    def codegen(context, builder, signature, args):
-        em = Emitter(context, builder, LANES)
-        total = Sum(signature.args[0].instance_type, signature.args[1])
-        pointers, count = cgutils.unpack_tuple(builder, args[2]), args[3]
-        own = F32 if component_of(total.x) in SINGLE else F64
-        starts = square_starts(em, total) | pair_starts(em, ["first"], total.exact)
-        starts |= {"least": em.fill(own, INF), "most": em.fill(own, -INF)}
-        starts |= {"zeros": I64(0)}
-
-        def step(now, index, valid):
-            values, (x, _) = read(em, total, pointers, index, valid)
-            new = squares_step(em, total, now, values, valid)
-            keep, _, _ = total.keep(em, values, valid)
-            v, e = values[0]
-            if keep is not None:
-                v = builder.select(keep, v, em.like(v, 0.0))
-                e = e and builder.select(keep, e, em.like(e, 0.0))
-            new |= add_to_pair(em, now, "first", v, e, total.exact)
-            kept = keep if keep is not None else valid
-            new["least"] = further(em, "<", now["least"], x, kept)
-            new["most"] = further(em, ">", now["most"], x, kept)
-            zero = builder.fcmp_ordered("==", x, em.like(x, 0.0))
-            new["zeros"] = counted(em, now["zeros"], both(em, zero, kept))
-            return new
-
-        end = over_run(em, total.arrays, pointers, count, starts, step)
-        found = square_fields(em, total, end, count)
-        found += pair_total(em, end, "first", total.exact)
-        found += [furthest(em, end["least"], "<"), furthest(em, end["most"], ">")]
-        return tuple_of(context, em, signature, [*found, builder.sitofp(end["zeros"], F64)])
-
-    return signature, codegen
-
-
-@intrinsic
-def centred_squares(typingctx, formats, how, pointers, mean, mean_low, count):
-    """Sum of (x - mean)**2 over a run, as a pair; the mean is one."""
-    signature = types.UniTuple(types.float64, 2)(
-        formats, how, pointers, types.float64, types.float64, types.intp
-    )
-
-    def codegen(context, builder, signature, args):
-        em = Emitter(context, builder, LANES)
-        total = Sum(signature.args[0].instance_type, signature.args[1])
-        pointers, count = cgutils.unpack_tuple(builder, args[2]), args[5]
-        mean, mean_low = em.splat(args[3]), em.splat(args[4])
-
-        def step(now, index, valid):
-            values, _ = read(em, total, pointers, index, valid)
-            keep, _, _ = total.keep(em, values, valid)
-            kept = keep if keep is not None else valid
-            v, e = values[0]
-            v, low = em.two_sum(v, builder.fneg(mean)) if total.exact else (
-                builder.fsub(v, mean), None
-            )  # fmt: skip
-            if not total.exact:  # one rounding more, but the same bits without fused arithmetic
-                v = v if kept is None else builder.select(kept, v, em.like(v, 0.0))
-                return {"sum": builder.fadd(now["sum"], builder.fmul(v, v))}
-            low = builder.fsub(low if e is None else builder.fadd(low, e), mean_low)
-            v, low = em.two_sum(v, low)  # the mean may be as near as its own low part
-            if kept is not None:
-                v, low = (builder.select(kept, part, em.like(v, 0.0)) for part in (v, low))
-            new = dict(now)
-            total.add_exact(em, new, v, low, None)
-            return new
-
-        starts = pair_starts(em, ["sum"], total.exact)
-        end = over_run(em, total.arrays, pointers, count, starts, step)
-        return tuple_of(context, em, signature, pair_total(em, end, "sum", total.exact))
-
-    return signature, codegen
-
-
-@intrinsic
-def special_values(typingctx, formats, how, pointers, count):
-    """How many x of a run are NaN, and how many infinite, of those that `where` chooses."""
-    signature = types.UniTuple(types.float64, 2)(formats, how, pointers, types.intp)
-
-    def codegen(context, builder, signature, args):
-        em = Emitter(context, builder, LANES)
-        total = Sum(signature.args[0].instance_type, (None, None, None))
-        pointers, count = cgutils.unpack_tuple(builder, args[2]), args[3]
-
-        def step(now, index, valid):
-            values, (x, _) = read(em, total, pointers, index, valid)
-            keep, _, _ = total.keep(em, values, valid)
-            kept = keep if keep is not None else valid
-            infinite = builder.or_(
-                builder.fcmp_ordered("==", x, em.like(x, INF)),
-                builder.fcmp_ordered("==", x, em.like(x, -INF)),
-            )
-            nan = builder.fcmp_unordered("uno", x, x)
-            return {
-                "nan": counted(em, now["nan"], both(em, nan, kept)),
-                "inf": counted(em, now["inf"], both(em, infinite, kept)),
-            }
-
-        starts = {"nan": I64(0), "inf": I64(0)}
-        end = over_run(em, total.arrays, pointers, count, starts, step)
-        return tuple_of(
-            context,
-            em,
-            signature,
-            [builder.sitofp(end["nan"], F64), builder.sitofp(end["inf"], F64)],
-        )
 
     return signature, codegen
 
@@ -356,88 +293,6 @@ def first_of_size(typingctx, formats, how, pointers, size, count):
             with builder.if_then(some, likely=False):
                 loop.do_break()
         return builder.load(found)
-
-    return signature, codegen
-
-
-@intrinsic
-def products(typingctx, formats, hows, pointers, count):
-    """Of a run of pairs, in this order.
-
-    The partial of x - y; the sums of x**2, y**2, x * y and x - y as pairs; the largest |x - y|
-    and its first index; how many pairs are equal. hows: omit, and whether the squares of x - y,
-    of x and of y are exact.
-    """
-    signature = types.UniTuple(types.float64, 19)(formats, hows, pointers, types.intp)
-
-    def codegen(context, builder, signature, args):
-        em = Emitter(context, builder, LANES)
-        arrays, hows = tuple(signature.args[0].instance_type), tuple(signature.args[1])
-        total = Sum(arrays, (hows[0], hows[1], None))
-        sides = [  # of values that are chosen beforehand
-            Sum((array, None, None, None, None), (None, flag, None))
-            for array, flag in zip(arrays[:2], hows[2:4], strict=True)
-        ]
-        pointers, count = cgutils.unpack_tuple(builder, args[2]), args[3]
-        exact = total.exact
-        alike = component_of(total.x) in SINGLE and component_of(total.y) in SINGLE
-        starts = square_starts(em, total) | pair_starts(em, ["product", "error"], exact)
-        for side, part in zip(sides, "xy", strict=True):
-            starts |= pair_starts(em, [part], side.exact)
-        starts |= {"most": em.fill(F64, -INF), "equal": I64(0)}
-        starts |= {"place": em.fill(I64, 0)}
-
-        def step(now, index, valid):
-            values, own = read(em, total, pointers, index, valid)
-            new = squares_step(em, total, now, values, valid)
-            keep, _, _ = total.keep(em, values, valid)
-            kept = keep if keep is not None else valid
-
-            def chosen(pair):
-                if keep is None:
-                    return pair
-                return tuple(p and builder.select(keep, p, em.like(p, 0.0)) for p in pair)
-
-            x, y = chosen(values[0]), chosen(values[1])
-            for side, part, v in zip(sides, "xy", (x, y), strict=True):
-                old = {n: now[n.replace("sum", part)] for n in side.components}
-                sums = side.step(em, old, (v, None, None, None, None), None, None)
-                new |= {n.replace("sum", part): s for n, s in sums.items()}
-            d = total.difference(em, values[0], values[1])
-            new |= add_to_pair(em, now, "error", *chosen(d), exact)
-            if exact:
-                p, low = em.two_product(x[0], y[0])
-                for v, e in ((x[0], y[1]), (y[0], x[1])):
-                    low = low if e is None else builder.fadd(low, builder.fmul(v, e))
-                new |= add_to_pair(em, now, "product", p, low, exact)
-            elif em.fused:  # the product is exact: the same bits with or without fma
-                new["product"] = em.fma(x[0], y[0], now["product"])
-            else:
-                new["product"] = builder.fadd(now["product"], builder.fmul(x[0], y[0]))
-            gap = em.absolute(d[0])
-            beyond = both(em, builder.fcmp_ordered(">", gap, now["most"]), kept)
-            new["most"] = builder.select(beyond, gap, now["most"])
-            new["place"] = builder.select(beyond, em.splat(index), now["place"])
-            equal = builder.fcmp_ordered("==", *(own if alike else (values[0][0], values[1][0])))
-            lows = [e for _, e in values[:2] if e is not None]
-            if lows:
-                lows += [em.like(lows[0], 0.0)]
-                equal = builder.and_(equal, builder.fcmp_ordered("==", *lows[:2]))
-            new["equal"] = counted(em, now["equal"], both(em, equal, kept))
-            return new
-
-        end = over_run(em, total.arrays, pointers, count, starts, step)
-        found = square_fields(em, total, end, count)
-        for name, is_pair in (
-            ("x", sides[0].exact), ("y", sides[1].exact), ("product", exact), ("error", exact),
-        ):  # fmt: skip
-            found += pair_total(em, end, name, is_pair)
-        worst = furthest(em, end["most"], ">")
-        place = first_place(
-            em, end["place"], builder.fcmp_ordered("==", end["most"], em.splat(worst))
-        )
-        found += [worst, *(builder.sitofp(n, F64) for n in (place, end["equal"]))]
-        return tuple_of(context, em, signature, found)
 
     return signature, codegen
 

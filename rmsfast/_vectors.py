@@ -349,6 +349,21 @@ class Emitter:
             ]
         return vectors[0]
 
+    def transposed(self, rows):
+        """Columns of a square of lanes: ever smaller blocks beside its diagonal change places."""
+        n, rows = len(rows), list(rows)
+        size = n // 2
+        while size:
+            kept = [k for k in range(n) if not k & size]
+            low = [k if not k & size else n + k - size for k in range(n)]
+            high = [k + size if not k & size else n + k for k in range(n)]
+            masks = [ir.Constant(ir.VectorType(I32, n), order) for order in (low, high)]
+            for k in kept:
+                pair = rows[k], rows[k + size]
+                rows[k], rows[k + size] = (self.b.shuffle_vector(*pair, m) for m in masks)
+            size //= 2
+        return rows
+
     def join(self, vectors):
         """One vector of all the lanes."""
         vectors = list(vectors)

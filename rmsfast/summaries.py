@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _sums
+from rmsfast import _arguments, _formats, _launch, _layout, _small, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._layout import Walk
 from rmsfast._partial import BLOCK
@@ -14,7 +14,9 @@ from rmsfast.reference.summaries import Comparison, Description
 __all__ = ["Comparison", "Description", "compare", "describe"]
 
 Axis = int | tuple[int, ...] | None
-COPIED_BYTES = 1 << 19  # of a tile of rows that do not lie side by side: in the level 2 cache
+STRETCH = 256  # coordinates of each row of a tile that are copied at a time
+COPIED_BYTES = 1 << 17  # of a tile of rows that do not lie side by side: in the level 2 cache
+LARGEST_TILE = 128  # rows
 
 
 def describe(
@@ -79,6 +81,11 @@ def describe(
     >>> found.summary()["rms"]["pooled"]  # sqrt((25 + 4) / 8), of all 8 coordinates
     np.float64(1.9039432764659772)
     """
+    plain = where is None and format is None and threads is None and nan_policy == "propagate"
+    if plain and type(x) is np.ndarray:
+        found = _small.summary(DESCRIBE.blocks, DESCRIBE[3:5], axis, x)
+        if found is not None:
+            return _description(*found)
     inputs = _inputs("describe", (x,), axis, where, nan_policy, format, threads)
     if _launch.kernels() is None:
         return inputs.by_reference()  # type: ignore[no-any-return]
@@ -89,13 +96,19 @@ def describe(
         _arguments.check_flags(
             "describe", inputs.names, np.asarray(counts[2] > 0, np.uint8), nan_policy
         )
+    if inputs.is_complex:  # which have no order
+        reals[3] = reals[4] = np.full_like(reals[5], np.nan)[()]
+    return _description(reals, counts, (inputs.dtype,), inputs.length)
+
+
+def _description(
+    reals: list[Any], counts: list[Any], dtypes: tuple[np.dtype, ...], length: int
+) -> Description:
     roots, mean, std, least, most, peak, share, crest = reals
-    if inputs.is_complex:
-        least = most = np.full_like(peak, np.nan)[()]
     count, index, n_nan, n_inf, n_zero = counts
     return Description(
         count=count,
-        rms=_formats.rounded(roots, inputs.dtype)[()],
+        rms=_formats.rounded(roots, dtypes[0])[()],
         mean=mean,
         std=std,
         min=least,
@@ -108,7 +121,7 @@ def describe(
         n_inf=n_inf,
         n_zero=n_zero,
         _roots=roots[np.newaxis],
-        _length=inputs.length,
+        _length=length,
     )
 
 
@@ -168,6 +181,11 @@ def compare(
     >>> found.relative_rmse, found.max_error_index, found.n_equal, found.fitted_scale
     (np.float64(1.0), np.int64(3), np.int64(3), np.float64(0.5))
     """
+    plain = where is None and format is None and threads is None and nan_policy == "propagate"
+    if plain and type(x) is type(x_hat) is np.ndarray:
+        found = _small.summary(COMPARE.blocks, COMPARE[3:5], axis, x, x_hat)
+        if found is not None:
+            return _comparison(*found)
     inputs = _inputs("compare", (x, x_hat), axis, where, nan_policy, format, threads)
     if _launch.kernels() is None:
         return inputs.by_reference()  # type: ignore[no-any-return]
@@ -178,8 +196,15 @@ def compare(
     dtypes[0] = inputs.dtype
     single = sum((dtype == np.float32) << k for k, dtype in enumerate(dtypes))
     reals, counts = _reports(COMPARE, inputs, hows, single)
-    count, index, n_equal, dropped = counts
-    _arguments.check_flags("compare", inputs.names, np.asarray(dropped > 0, np.uint8), nan_policy)
+    dropped = np.asarray(counts[3] > 0, np.uint8)
+    _arguments.check_flags("compare", inputs.names, dropped, nan_policy)
+    return _comparison(reals, counts, tuple(dtypes), inputs.length)
+
+
+def _comparison(
+    reals: list[Any], counts: list[Any], dtypes: tuple[np.dtype, ...], length: int
+) -> Comparison:
+    count, index, n_equal, _ = counts
     errors, x_size, x_hat_size, relative, decibels, cosine, bias, worst, scale = reals
     return Comparison(
         count=count,
@@ -195,7 +220,7 @@ def compare(
         n_equal=n_equal,
         fitted_scale=scale,
         _roots=np.stack([errors, x_size, x_hat_size]),
-        _length=inputs.length,
+        _length=length,
     )
 
 
@@ -322,9 +347,12 @@ def _fill(
     part = 0
     if plan.columns:
         columns = int(plan.g[0, plan.outer - 1])
-        tile = min(columns, max(64, COPIED_BYTES // (size * itemsize) // 64 * 64) // itemsize)
+        line = 64 // itemsize
+        tile = COPIED_BYTES // (min(size, STRETCH) * _sums.element_bytes(walk))
+        tile = min(columns, max(line, min(tile, LARGEST_TILE) // line * line))
     if plan.awkward:
-        part = -(-(size + 64) * itemsize * tile // 64) * 64
+        room = max(min(size, STRETCH) * tile + 16 * tile, size)  # for tiles, or a block of a row
+        part = -(-room * itemsize // 64) * 64
     tiles, blocks = -(-columns // tile), -(-plan.length // BLOCK)
     groups = plan.rows // columns * tiles
     step = groups if blocks == 1 else max(1, _sums.UNITS // tile)
