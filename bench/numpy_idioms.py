@@ -61,8 +61,9 @@ def windowed(hop: int) -> Callable[[Array], Array]:
     """Exact sums over views of overlapping windows along axis 0."""
 
     def call(x: Array) -> Array:
-        view = sliding_window_view(x, WINDOW, axis=0)[::hop]
-        return np.sqrt(np.einsum("ijk,ijk->ij", view, view, dtype=np.int64) / WINDOW)
+        window = min(WINDOW, len(x))
+        view = sliding_window_view(x, window, axis=0)[::hop]
+        return np.sqrt(np.einsum("ijk,ijk->ij", view, view, dtype=np.int64) / window)
 
     return call
 
@@ -71,9 +72,9 @@ def mean_windowed(hop: int) -> Callable[[Array], Array]:
     """As most people write it, some windows at a time, for their squares need room."""
 
     def call(x: Array) -> Array:
-        view = sliding_window_view(x, WINDOW, axis=0)[::hop]
+        view = sliding_window_view(x, min(WINDOW, len(x)), axis=0)[::hop]
         parts = (view[k : k + 4] for k in range(0, len(view), 4))
-        means = [np.mean(np.square(part, dtype=np.float32), axis=-1) for part in parts]
+        means = [np.mean(np.square(part, dtype=np.float64), axis=-1) for part in parts]
         return np.sqrt(np.concatenate(means))
 
     return call

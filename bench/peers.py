@@ -280,7 +280,7 @@ def librosa(hop: int) -> Peer:
     def make(x: Array) -> Call:
         from librosa.feature import rms
 
-        options = {"frame_length": WINDOW, "hop_length": hop, "center": False}
+        options = {"frame_length": min(WINDOW, len(x)), "hop_length": hop, "center": False}
         parts = [x.T[k : k + 8] for k in range(0, x.shape[1], 8)]
         return lambda: np.concatenate([rms(y=part, **options)[:, 0] for part in parts]).T
 

@@ -84,7 +84,7 @@ class Gains:
         step = shape[longest]
         if others:
             rows = math.prod(shape[k] for k in others) // step
-            step = min(step, max(16, 8 * PIECE // (4 * self.window * rows)))
+            step = min(step, max(16, 8 * PIECE // (4 * self.windows.window * rows)))
         for begin in range(0, shape[longest], step):
             box = [slice(0, n) for n in shape]
             box[longest] = slice(begin, min(begin + step, shape[longest]))
@@ -98,7 +98,7 @@ class Gains:
         length = self.windows.length
         sizes = [part.stop - part.start for part in box]
         block = _window_sums.block_of(self._series(box), self.windows, self._exact()) * self.hop
-        wanted = max(4 * self.window, PIECE * length // math.prod(sizes))
+        wanted = max(4 * self.windows.window, PIECE * length // math.prod(sizes))
         step = -(-wanted // block) * block
         for begin in range(0, length, step):
             piece = list(box)

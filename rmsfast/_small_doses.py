@@ -46,7 +46,7 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
     size = rms(own)
     if not 0.0 < size < math.inf:
         return None
-    rows = (first_row(h).view(view), own, None, None, None)
+    rows = (first_row(h, None, view), own, None, None, None)
     flags = np.empty(plan.rows, np.uint8)
     module = _launch.kernel_module("_scalings")
     arrays = (rows[0], None, None, None, None)
@@ -58,7 +58,7 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
     result = np.empty(h.shape, h.dtype) if out is None else out
     sizes = np.array([size])
     args = (
-        rows, single, first_row(result).view(view), None, None, plan.g, plan.outer, 0, plan.length,
+        rows, single, first_row(result, None, view), None, None, plan.g, plan.outer, 0, plan.length,
         np.array([[float(alpha)]]), NOTHING, sizes, sizes, None, single is None or single.size > 0,
         WAY, None, None, True, False, 0, plan.rows,
     )  # fmt: skip

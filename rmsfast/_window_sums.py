@@ -54,6 +54,7 @@ class Windows(NamedTuple):
 def windows_of(length: int, window: int, hop: int, edge: str) -> Windows:
     """The windows of an axis; none where a valid window is longer."""
     if edge == "centered":
+        window = min(window, 2 * length)  # longer ones hold everything, too
         return Windows(length, window, hop, window // 2, -(-length // hop))
     rest = length - window
     count = rest // hop + 1 if edge == "valid" else -(-max(rest, 0) // hop) + 1
@@ -226,9 +227,10 @@ class _Sliding:
         itemsizes = [0 if a is None else a.itemsize for a in arrays[:-1]]
         hop_bytes = windows.hop * self.numbers * tile * sum(itemsizes)
         # Before its first window, a run reads as much as this takes.
-        least = 4 * -(-windows.window // windows.hop)
-        shared = number * (rows // columns) * tiles // (4 * _launch.threads_for(self.threads))
-        run = max(least, min(shared, max(4 * least, RUN_BYTES // hop_bytes)))
+        whole = -(-windows.window // windows.hop)
+        shared = number * (rows // columns) * tiles // _launch.threads_for(self.threads)
+        run = max(shared // 4, min(16 * whole, shared), whole)
+        run = max(1, min(run, max(16 * whole, RUN_BYTES // hop_bytes)))
         run = -(-min(run, number) // self.block) * self.block
         beside = np.array([[1], *([tile * n] for n in itemsizes)])
         args: tuple[Any, ...] = (arrays[:-1], self.how, self.wide, g, beside, outer, ragged)

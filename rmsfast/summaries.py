@@ -83,7 +83,7 @@ def describe(
     """
     plain = where is None and format is None and threads is None and nan_policy == "propagate"
     if plain and type(x) is np.ndarray:
-        found = _small.summary(DESCRIBE.blocks, DESCRIBE[3:5], axis, x)
+        found = _small.summary(DESCRIBE.blocks, DESCRIBE[7:9], axis, x)
         if found is not None:
             return _description(*found)
     inputs = _inputs("describe", (x,), axis, where, nan_policy, format, threads)
@@ -183,7 +183,7 @@ def compare(
     """
     plain = where is None and format is None and threads is None and nan_policy == "propagate"
     if plain and type(x) is type(x_hat) is np.ndarray:
-        found = _small.summary(COMPARE.blocks, COMPARE[3:5], axis, x, x_hat)
+        found = _small.summary(COMPARE.blocks, COMPARE[7:9], axis, x, x_hat)
         if found is not None:
             return _comparison(*found)
     inputs = _inputs("compare", (x, x_hat), axis, where, nan_policy, format, threads)

@@ -112,6 +112,15 @@ def test_rms_windows_number_follows_the_edge(edge, window, hop, count):
     np.testing.assert_allclose(result, expected, rtol=2**-52)
 
 
+@pytest.mark.parametrize("window", [19, 20, 21, 10**12])
+def test_rms_windows_centered_and_longer_than_the_axis_hold_it_all(window):
+    x = np.arange(1.0, 11.0)
+    result = rms_windows(x, window, hop=1, edge="centered")
+    expected = [rms(x[a:b]) for a, b in spans(10, window, 1, "centered")]
+    np.testing.assert_allclose(result, expected, rtol=2**-52)
+    np.testing.assert_allclose(agc(x, window), x / expected, rtol=2**-51)
+
+
 def test_rms_windows_without_hop_lie_end_to_end_with_the_bits_of_rms():
     x = signal((980, 6), "float64")
     expected = rms(x[:900].reshape(9, 100, 6), axis=1)
