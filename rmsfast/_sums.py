@@ -128,18 +128,18 @@ def partials(
     hows: list[How],
     piece: Piece,
     threads: int | None,
-    keys: tuple[Hashable, ...] = (None, None),
+    keys: tuple[Hashable, ...] = (),
 ) -> list[np.ndarray]:
     """The partial of every row of a piece, for each walk; blocks are walked in turn.
 
     `keys` as for `_launch.compiled`, of the types of each walk.
     """
-    plan = walks[0].plan
+    plan, keys = walks[0].plan, keys or (None,) * len(walks)
     blocks = -(-plan.length // BLOCK)
     if blocks == 1:
         return [
             blocks_of(w, h, piece, 0, 1, threads, key)
-            for w, h, key in zip(walks, hows, keys, strict=False)
+            for w, h, key in zip(walks, hows, keys, strict=True)
         ]
     at_once = min(blocks, max(1, UNITS // piece.rows))
     if len(walks) > 1:
@@ -150,7 +150,7 @@ def partials(
         n = min(at_once, blocks - first)
         found = [
             blocks_of(w, h, piece, first, n, threads, key)
-            for w, h, key in zip(walks, hows, keys, strict=False)
+            for w, h, key in zip(walks, hows, keys, strict=True)
         ]
         for how, total, new in zip(hows, totals, found, strict=True):
             fold = "fold_extents" if how[2] else "fold_partials"
