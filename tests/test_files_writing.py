@@ -14,7 +14,7 @@ from test_files import only
 from test_files_formats import gathered, values_of
 
 from rmsfast import rms, scale_to_rms
-from rmsfast.files import Tensor, _tensors, normalize, open_tensors, save_npy, writing
+from rmsfast.files import Tensor, _tensors, describe, normalize, open_tensors, save_npy, writing
 
 h5py = pytest.importorskip("h5py")
 zarr = pytest.importorskip("zarr")
@@ -47,6 +47,13 @@ def test_writing_every_format_and_dtype_comes_back(tmp_path, suffix, dtype):
     tensor = only(open_tensors(write(tmp_path / f"x{suffix}", x)))
     assert (tensor.name, tensor.shape, tensor.dtype) == ("x", (7, 5), dtype)
     np.testing.assert_array_equal(numbers(tensor), x)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_writing_narrow_values_are_described_as_numbers(tmp_path, suffix):
+    x = np.array([[3, 4, 0, 0]], ml_dtypes.bfloat16)
+    [found] = describe(write(tmp_path / f"x{suffix}", x))
+    assert (found.error, found.dtype, found.rms) == (None, "bfloat16", 2.5)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (4, 0)], ids=str)

@@ -65,7 +65,8 @@ def header(start: IO[bytes], name: str, size: int) -> tuple[Tensor, np.dtype[Any
     check_size(
         f"shape {shape} of {dtype.name}", math.prod(shape) * dtype.itemsize, size - start.tell()
     )
-    return named(tensor, dtype), dtype, fortran
+    tensor = named(tensor, dtype)
+    return tensor, dtype[0] if tensor.format else dtype, fortran
 
 
 def named(tensor: Tensor, dtype: np.dtype[Any]) -> Tensor:
