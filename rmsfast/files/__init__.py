@@ -11,7 +11,8 @@ the very moment of reading ends the process, as with any memory map.)
 from rmsfast.files._dosed import apply_dose
 from rmsfast.files._open import open_tensors
 from rmsfast.files._pairs import Difference, compare, compare_rows
-from rmsfast.files._scaled import normalize
+from rmsfast.files._predicted import Measured, Predicted, measure_dose, predict_dose
+from rmsfast.files._scaled import normalize, rms_norm
 from rmsfast.files._summaries import Summary, describe, describe_rows, row_rms
 from rmsfast.files._tensors import Tensor
 from rmsfast.files._windows import rms_windows
@@ -19,6 +20,8 @@ from rmsfast.files._writers import save_npy, writing
 
 __all__ = [
     "Difference",
+    "Measured",
+    "Predicted",
     "Summary",
     "Tensor",
     "apply_dose",
@@ -26,8 +29,11 @@ __all__ = [
     "compare_rows",
     "describe",
     "describe_rows",
+    "measure_dose",
     "normalize",
     "open_tensors",
+    "predict_dose",
+    "rms_norm",
     "rms_windows",
     "row_rms",
     "save_npy",

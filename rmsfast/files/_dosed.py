@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,8 +12,19 @@ import numpy as np
 from rmsfast import _arguments, dose
 from rmsfast._dose_report import DoseReport
 from rmsfast.files import _tensors
-from rmsfast.files._open import StrPath, open_tensors
-from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, select, teller
+from rmsfast.files._open import StrPath
+from rmsfast.files._rows import (
+    Names,
+    Progress,
+    check_direction,
+    checked_axis,
+    choose,
+    kept,
+    reason,
+    room,
+    teller,
+    whole_rows,
+)
 from rmsfast.files._tensors import Array, Box, Tensor
 from rmsfast.files._writers import writing
 
@@ -38,8 +49,10 @@ def apply_dose(
     seed: int | None = None,
     overflow: str = "ieee",
     zero: str = "raise",
-    tensor: str | None = None,
+    tensor: Names = None,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> DoseReport:
@@ -48,7 +61,7 @@ def apply_dose(
     Parameters
     ----------
     file : path_like
-        As `path` of `describe`; so are `tensor`, `format` and `progress`.
+        As `path` of `normalize`; so are `tensor`, `format`, `dtype`, `shape` and `progress`.
     out : path_like
         As for `normalize`; it may be `file` itself.
     direction : array_like, shape (d,)
@@ -78,7 +91,7 @@ def apply_dose(
     Examples
     --------
     >>> import tempfile
-    >>> from rmsfast.files import save_npy
+    >>> from rmsfast.files import open_tensors, save_npy
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0]], np.float16))
     ...     report = apply_dose(f"{folder}/h.npy", f"{folder}/e.npy", [1, 1, -1, -1], 0.1)
@@ -88,7 +101,7 @@ def apply_dose(
     array([0.25])
     """
     _arguments.check_choice("apply_dose", "zero", zero, ("raise", "keep"))
-    tensors = [select(file, tensor, format)] if tensor else open_tensors(file)
+    tensors = choose(file, tensor, format, dtype, shape)
     if not tensors:
         raise ValueError(f"{file}: holds no tensors")
     options: dict[str, Any] = {
@@ -96,12 +109,11 @@ def apply_dose(
         "edit_format": edit_format, "path": path, "rounding": rounding, "seed": seed,
         "overflow": overflow, "threads": threads,
     }  # fmt: skip
-    edits = [_edit(file, t.reinterpreted(format), axis, direction, alpha, scale, options)
-             for t in tensors]  # fmt: skip
+    edits = [_edit(file, each, axis, direction, alpha, scale, options) for each in tensors]
     fields: dict[str, Array] = {}
     for name in DoseReport.names():
-        dtype = getattr(edits[0].tried, name).dtype
-        fields[name] = room((sum(each.rows for each in edits),), dtype)
+        kind = getattr(edits[0].tried, name).dtype
+        fields[name] = room((sum(each.rows for each in edits),), kind)
     told, before = teller(progress, [each.tensor for each in edits]), 0
     with writing(out, [replace(e.tensor, dtype=_formats(e)["storage"]) for e in edits]) as put:
         for each in edits:
@@ -149,13 +161,8 @@ class _Edit(NamedTuple):
     def blocks(self) -> Iterator[tuple[int, Box, Array]]:
         """Boxes of whole rows that follow one another in C order, and the first row of each."""
         tensor, k, shape = self.tensor, self.axis, self.tensor.shape
-        assert tensor.source is not None
-        layout, n = tensor.source, 1 if k is None else shape[k]
-        steps = tuple(n if j == k else step for j, step in enumerate(layout.steps))
-        whole = _Rows(layout.order, steps, (0, n) if k == 0 else layout.cuts)
         most = min(_VALUES, _tensors.BOX_BYTES // tensor.itemsize)
-        found = _tensors.boxes(shape, whole, max(1, most), None)
-        for box, values in _tensors.ahead((b, _tensors.touched(tensor.values(b))) for b in found):
+        for box, values in whole_rows(tensor, k, most):
             for run in _runs(box, shape, k):
                 starts = tuple(part.start for part in kept(run, k))
                 first = np.ravel_multi_index(starts, self.alphas.shape) if starts else 0
@@ -168,14 +175,6 @@ class _Edit(NamedTuple):
     def part(self, numbers: Array, rows: slice, values: Array) -> Array:
         """One number for each row of a block."""
         return numbers.reshape(-1)[rows].reshape(kept(values.shape, self.axis))
-
-
-class _Rows(NamedTuple):
-    """A layout that is read by whole rows."""
-
-    order: tuple[int, ...]
-    steps: tuple[int, ...]
-    cuts: tuple[int, ...]
 
 
 def _edit(
@@ -192,10 +191,7 @@ def _edit(
         sized = scale if isinstance(scale, str) else 1.0
         scales = np.ones(()) if sized is scale else _sizes(scale, shape)
         row = np.ones((1, 1 if k is None else tensor.shape[k]), tensor.stored)
-        if np.ndim(direction) != 1:
-            raise _arguments.fail(
-                "apply_dose", "direction", "have one axis", f"shape {np.shape(direction)}"
-            )
+        check_direction("apply_dose", direction)
         tried = dose.apply_dose(
             row, direction, 0.0, scale=sized, zero="keep", format=tensor.format, **options
         ).report

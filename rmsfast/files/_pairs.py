@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from rmsfast import _formats, summaries
 from rmsfast.files import _rows
-from rmsfast.files._open import StrPath, open_tensors
-from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, select, teller
+from rmsfast.files._open import StrPath
+from rmsfast.files._rows import (
+    Names,
+    Progress,
+    checked_axis,
+    choose,
+    kept,
+    reason,
+    room,
+    select,
+    teller,
+)
 from rmsfast.files._summaries import median, named_errors
 from rmsfast.files._tables import Whole, gathered, tables
 from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, boxes, touched
@@ -83,9 +94,11 @@ def compare(
     path: StrPath,
     path_hat: StrPath,
     *,
-    tensor: str | None = None,
+    tensor: Names = None,
     axis: int = -1,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> list[Difference]:
     """Compare the tensors of two files and their rows; every value is read once.
@@ -95,7 +108,7 @@ def compare(
     path, path_hat : path_like
         As for `open_tensors`, of any two formats. Tensors go together by name; of files that hold
         one tensor each, these two.
-    tensor, axis, format, progress
+    tensor, axis, format, dtype, shape, progress
         As for `describe`.
 
     Returns
@@ -119,28 +132,30 @@ def compare(
     >>> difference.rmse, difference.relative_rmse, difference.whole.max_abs_error
     (2.5, 1.0, np.float64(4.0))
     """
-    pairs = _pairs(path, path_hat, tensor, format)
-    told = teller(progress, [each for pair in pairs for each in pair])
-    return [_difference(x, x_hat, axis, told) for x, x_hat in pairs]
+    found = pairs(path, path_hat, tensor, format, dtype, shape)
+    told = teller(progress, [each for pair in found for each in pair])
+    return [_difference(x, x_hat, axis, told) for x, x_hat in found]
 
 
 def compare_rows(
     path: StrPath,
     path_hat: StrPath,
     *,
-    tensor: str | None = None,
+    tensor: Names = None,
     axis: int = -1,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """What `rmsfast.compare` tells of each row of a tensor of a file and that in another.
 
     Parameters
     ----------
-    path, path_hat, axis, format, progress
+    path, path_hat, axis, format, dtype, shape, progress
         As for `compare`.
     tensor : str, optional
-        Name of the tensor; needed where the first file has several.
+        Name of the tensor, or a pattern that only it fits; needed where the first file has several.
 
     Returns
     -------
@@ -163,10 +178,10 @@ def compare_rows(
     ...     compare_rows(f"{folder}/x.npy", f"{folder}/y.npy").max_error_index
     array([1])
     """
-    chosen = select(path, tensor, format)
-    [(x, x_hat)] = [p for p in _pairs(path, path_hat, None, format) if p[0].name == chosen.name]
+    name = select(path, tensor, format, dtype, shape).name
+    [(x, x_hat)] = pairs(path, path_hat, (name,), format, dtype, shape)
     with named_errors(path, x):
-        if fault := _fault(x, x_hat):
+        if fault := fault_of(x, x_hat):
             raise ValueError(fault)
         if 0 in x.shape:
             return _table_of(x, x_hat, axis)(x.read(), x_hat.read())
@@ -174,21 +189,20 @@ def compare_rows(
         return gathered(_compared(x, x_hat, axis, teller(progress, [x, x_hat])), shape)
 
 
-def _pairs(
-    path: StrPath, path_hat: StrPath, tensor: str | None, format: str | None
+def pairs(
+    path: StrPath,
+    path_hat: StrPath,
+    tensor: Names,
+    format: str | None,
+    dtype: Any,
+    shape: Sequence[int] | None,
 ) -> list[tuple[Tensor, Tensor]]:
-    left, right = (
-        [each.reinterpreted(format) for each in open_tensors(p)] for p in (path, path_hat)
-    )
-    if len(left) == len(right) == 1:
-        pairs = [(left[0], right[0])]
-    else:
-        named = {each.name: each for each in right}
-        pairs = [(each, named.get(each.name, _missing(each))) for each in left]
-    if tensor is not None:
-        chosen = select(path, tensor, format).name
-        pairs = [pair for pair in pairs if pair[0].name == chosen]
-    return pairs
+    """The tensors of two files that go together."""
+    left, right = (choose(each, None, format, dtype, shape) for each in (path, path_hat))
+    alone = right[0] if len(left) == len(right) == 1 else None
+    named = {each.name: each for each in right}
+    chosen = left if tensor is None else choose(path, tensor, format, dtype, shape)
+    return [(each, alone or named.get(each.name, _missing(each))) for each in chosen]
 
 
 def _missing(tensor: Tensor) -> Tensor:
@@ -197,7 +211,7 @@ def _missing(tensor: Tensor) -> Tensor:
 
 def _difference(x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]) -> Difference:
     found = Difference(x.name, x.shape, x.dtype, x_hat.dtype, axis)
-    if fault := _fault(x, x_hat):
+    if fault := fault_of(x, x_hat):
         return replace(found, error=fault)
     if 0 in x.shape:
         return replace(found, rows=math.prod(kept(x.shape, checked_axis(x, axis))))
@@ -207,7 +221,7 @@ def _difference(x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]
         return replace(found, error=reason(error))
 
 
-def _fault(x: Tensor, x_hat: Tensor) -> str | None:
+def fault_of(x: Tensor, x_hat: Tensor) -> str | None:
     """Why two tensors cannot be compared."""
     unread = x.error or x_hat.error
     if unread is None and x.shape != x_hat.shape:
@@ -285,15 +299,19 @@ def _compared(
 
 
 def _table_of(x: Tensor, x_hat: Tensor, axis: int) -> Callable[[Array, Array], Comparison]:
-    alike = x.format == x_hat.format
-
-    def numbers(values: Array, tensor: Tensor) -> Array:
-        if alike or tensor.format is None:
-            return values
-        return values.view(_formats.ml_dtype("compare", tensor.format))
-
     def table_of(a: Array, b: Array) -> Comparison:
-        format = x.format if alike else None
-        return summaries.compare(numbers(a, x), numbers(b, x_hat), axis=axis, format=format)
+        a, b, format = alike(x, x_hat, a, b)
+        return summaries.compare(a, b, axis=axis, format=format)
 
     return table_of
+
+
+def alike(x: Tensor, x_hat: Tensor, a: Array, b: Array) -> tuple[Array, Array, str | None]:
+    """Values of both, and the format of their codes; numbers where they have two formats."""
+    if x.format == x_hat.format:
+        return a, b, x.format
+    a, b = (
+        v.view(_formats.ml_dtype("compare", t.format)) if t.format else v
+        for v, t in ((a, x), (b, x_hat))
+    )
+    return a, b, None

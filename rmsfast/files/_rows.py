@@ -4,50 +4,110 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rmsfast import _arguments
 from rmsfast.files._open import StrPath, open_tensors
-from rmsfast.files._tensors import Array, Box, Tensor, brief
+from rmsfast.files._tensors import Array, Box, Tensor, ahead, boxes, brief, touched
 from rmsfast.reductions import rms
 from rmsfast.running import RunningRMS
 
 Progress = Callable[[int, int], object]  # called with the bytes read so far, and all of them
+Names = str | Sequence[str] | None  # of tensors, or patterns of names; None for all
 
+_FUNCTIONS = (
+    "rms",
+    "rms_windows",
+    "describe",
+    "compare",
+    "scale_to_rms",
+    "rms_norm",
+    "apply_dose",
+    "predict_dose",
+    "measure_dose",
+)
 _NAMES_SHOWN = 8  # in an error text
 _ROWS = 1 << 17  # of a box at most, however short: what is told of them takes room too
 _SPILLED_BYTES = 1 << 24  # of the values of rows: more are kept in a temporary file
 
 
+def choose(
+    path: StrPath,
+    names: Names,
+    format: str | None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+) -> list[Tensor]:
+    """Open the tensors of these names or patterns, by default all, in the order of the file.
+
+    One that is named must be of the format asked for; others stay as they are labelled.
+    """
+    tensors = open_tensors(path, dtype=dtype, shape=shape)
+    if names is None:
+        return [each.reinterpreted(format) for each in tensors]
+    wanted = [names] if isinstance(names, str) else list(names)
+    found: dict[str, Tensor] = {}
+    for name in wanted:
+        exact = [each for each in tensors if each.name == name]
+        matching = exact or [each for each in tensors if fnmatchcase(each.name, name)]
+        if not matching:
+            raise _unknown(path, tensors, f"got {name!r}")
+        found |= {each.name: _read_as(path, each, format, bool(exact)) for each in matching}
+    return [found[each.name] for each in tensors if each.name in found]
+
+
 def select(
     path: StrPath,
-    name: str | None,
+    names: Names,
     format: str | None,
     dtype: Any = None,
     shape: Sequence[int] | None = None,
 ) -> Tensor:
-    """Find the tensor of that name, or the only one, which must be of the format asked for."""
-    tensors = open_tensors(path, dtype=dtype, shape=shape)
-    named = tensors if name is None else [each for each in tensors if each.name == name]
-    if len(named) == 1:
-        tensor = named[0].reinterpreted(format)
-        if format is not None and tensor.error is None and tensor.dtype != format:
-            raise ValueError(
-                f"{path}: tensor {tensor.name!r}: format must fit the dtype {tensor.dtype}, "
-                f"got {format!r}"
-            )
-        return tensor
+    """Open the one tensor of that name or pattern, or the only one there is."""
+    tensors = choose(path, names, format, dtype, shape)
+    if len(tensors) == 1:
+        return _read_as(path, tensors[0], format, True)
+    got = "none was named" if names is None else f"{names!r} fits {len(tensors)}"
+    raise _unknown(path, tensors, got)
+
+
+def _read_as(path: StrPath, tensor: Tensor, format: str | None, needed: bool) -> Tensor:
+    tensor = tensor.reinterpreted(format)
+    if needed and format is not None and tensor.error is None and tensor.dtype != format:
+        raise ValueError(
+            f"{path}: tensor {tensor.name!r}: format must fit the dtype {tensor.dtype}, "
+            f"got {format!r}"
+        )
+    return tensor
+
+
+def _unknown(path: StrPath, tensors: list[Tensor], got: str) -> ValueError:
     if not tensors:
-        raise ValueError(f"{path}: holds no tensors")
+        return ValueError(f"{path}: holds no tensors")
     listed = ", ".join(repr(tensor.name) for tensor in tensors[:_NAMES_SHOWN])
     if len(tensors) > _NAMES_SHOWN:
         listed += f" and {len(tensors) - _NAMES_SHOWN} more"
-    got = "none was named" if name is None else f"got {name!r}"
-    raise ValueError(f"{path}: tensor must be one of {listed}, {got}")
+    return ValueError(f"{path}: tensor must be one of {listed}, {got}")
+
+
+def check_readable(path: StrPath, tensors: Iterable[Tensor]) -> None:
+    """Refuse tensors that cannot be read."""
+    for each in tensors:
+        if each.error is not None:
+            raise ValueError(f"{path}: tensor {each.name!r}: {each.error}")
+
+
+def check_direction(function: str, direction: Any) -> None:
+    """Refuse a direction for each row: rows come block by block."""
+    if np.ndim(direction) != 1:
+        raise _arguments.fail(
+            function, "direction", "have one axis", f"shape {np.shape(direction)}"
+        )
 
 
 def teller(progress: Progress | None, tensors: list[Tensor]) -> Callable[[int], None]:
@@ -65,7 +125,7 @@ def teller(progress: Progress | None, tensors: list[Tensor]) -> Callable[[int], 
 
 def reason(error: Exception) -> str:
     text = str(error)
-    for function in ("rms", "describe", "compare", "rms_windows", "scale_to_rms", "apply_dose"):
+    for function in _FUNCTIONS:
         text = text.removeprefix(f"{function}: ")
     return brief(text)
 
@@ -102,6 +162,24 @@ def rows(
             found = np.asarray(running.value()) if box[k].stop == tensor.shape[k] else None
         yield kept(box, k), values, found
         told(values.nbytes)
+
+
+class WholeRows(NamedTuple):
+    """A layout that is read by whole rows."""
+
+    order: tuple[int, ...]
+    steps: tuple[int, ...]
+    cuts: tuple[int, ...]
+
+
+def whole_rows(tensor: Tensor, k: int | None, most: int) -> Iterator[tuple[Box, Array]]:
+    """Boxes of whole rows along an axis, of at most so many values or one row, read ahead."""
+    assert tensor.source is not None
+    layout, n = tensor.source, 1 if k is None else tensor.shape[k]
+    steps = tuple(n if j == k else step for j, step in enumerate(layout.steps))
+    whole = WholeRows(layout.order, steps, (0, n) if k == 0 else layout.cuts)
+    found = boxes(tensor.shape, whole, max(1, most), None)
+    yield from ahead((box, touched(tensor.values(box))) for box in found)
 
 
 def room(shape: tuple[int, ...], dtype: Any) -> Array:

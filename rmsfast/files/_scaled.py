@@ -1,18 +1,33 @@
-"""Files written anew, row by row: `normalize`."""
+"""Files written anew, row by row: `normalize`, `rms_norm`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _formats
-from rmsfast.files._open import StrPath, open_tensors
-from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, rows, select, teller
+from rmsfast import _arguments, _formats, scaling
+from rmsfast.files._open import StrPath
+from rmsfast.files._rows import (
+    Names,
+    Progress,
+    check_readable,
+    checked_axis,
+    choose,
+    kept,
+    reason,
+    room,
+    rows,
+    teller,
+    whole_rows,
+)
 from rmsfast.files._tensors import Array, Box, Tensor
 from rmsfast.files._writers import writing
 from rmsfast.scaling import scale_to_rms
+
+Blocks = Callable[[Tensor, Callable[[int], None]], Iterator[tuple[Box, Array]]]
 
 _VALUES = 1 << 21  # of a box whose rows are scaled
 
@@ -24,16 +39,23 @@ def normalize(
     target: float = 1.0,
     axis: int = -1,
     zero: str = "raise",
-    tensor: str | None = None,
+    tensor: Names = None,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Scale each row of the tensors of a file to RMS `target`, as `rmsfast.scale_to_rms` does.
 
     Parameters
     ----------
-    path, axis, tensor, format, progress
+    path, axis, format, progress
         As for `describe`.
+    tensor : str or sequence of str, optional
+        Names of the tensors to write, or patterns of names with ``*``, ``?`` and ``[]``; all by
+        default.
+    dtype, shape
+        Of raw binary, as for `open_tensors`.
     out : path_like
         `.npy`, `.safetensors`, `.h5`, `.hdf5` or `.zarr`; replaced once it is complete. It may
         be `path` itself.
@@ -57,7 +79,7 @@ def normalize(
     Examples
     --------
     >>> import tempfile
-    >>> from rmsfast.files import save_npy
+    >>> from rmsfast.files import open_tensors, save_npy
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
     ...     normalize(f"{folder}/h.npy", f"{folder}/u.npy")
@@ -66,16 +88,83 @@ def normalize(
     """
     _arguments.check_choice("normalize", "zero", zero, ("raise", "zero", "nan"))
     target = _arguments.number("normalize", "target", target)
-    tensors = [select(path, tensor, format)] if tensor else open_tensors(path)
-    tensors = [each.reinterpreted(format) for each in tensors]
-    for each in tensors:
-        if each.error is not None:
-            raise ValueError(f"{path}: tensor {each.name!r}: {each.error}")
+    tensors = choose(path, tensor, format, dtype, shape)
+
+    def scaled(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array]]:
+        return _scaled_blocks(each, axis, target, zero, told)
+
+    _write(path, out, tensors, scaled, progress)
+
+
+def rms_norm(
+    path: StrPath,
+    out: StrPath,
+    gain: Any = None,
+    *,
+    eps: float = 1e-6,
+    axis: int = -1,
+    gain_offset: float = 0.0,
+    cast: str = "after_gain",
+    eps_mode: str = "inside",
+    tensor: Names = None,
+    format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+    progress: Progress | None = None,
+) -> None:
+    """Apply RMSNorm to each row of the tensors of a file, as `rmsfast.rms_norm` does.
+
+    Parameters
+    ----------
+    path, out, axis, tensor, format, dtype, shape, progress
+        As for `normalize`.
+    gain : array_like, shape (d,), or a number, optional
+    eps, gain_offset, cast, eps_mode
+        As for `rmsfast.rms_norm`.
+
+    Raises
+    ------
+    OSError, TypeError, ValueError
+        As `normalize` and `rmsfast.rms_norm`; an existing file is then as it was.
+
+    Notes
+    -----
+    Values have the format of the input (integers become float64) and the bits that
+    `rmsfast.rms_norm` gives. A row is held in memory whole.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import open_tensors, save_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
+    ...     rms_norm(f"{folder}/h.npy", f"{folder}/y.npy", [1, 2, 3, 4], eps=0)
+    ...     open_tensors(f"{folder}/y.npy")[0].read()
+    array([[1.2, 3.2, 0. , 0. ]])
+    """
+    tensors = choose(path, tensor, format, dtype, shape)
+
+    def normed(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array]]:
+        for box, values in whole_rows(each, checked_axis(each, axis), _VALUES):
+            yield box, scaling.rms_norm(
+                values, gain, eps=eps, axis=axis, gain_offset=gain_offset, cast=cast,
+                eps_mode=eps_mode, format=each.format,
+            )  # fmt: skip
+            told(values.nbytes)
+
+    _write(path, out, tensors, normed, progress)
+
+
+def _write(
+    path: StrPath, out: StrPath, tensors: list[Tensor], blocks: Blocks, progress: Progress | None
+) -> None:
+    """Write what becomes of each tensor, block by block."""
+    check_readable(path, tensors)
     told = teller(progress, tensors)
     with writing(out, [_scaled_like(each) for each in tensors]) as put:
         for each in tensors:
             try:
-                for box, values in _scaled_blocks(each, axis, target, zero, told):
+                for box, values in blocks(each, told):
                     put(each.name, box, values)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error

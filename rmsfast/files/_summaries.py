@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from rmsfast import summaries
 from rmsfast.files import _rows
-from rmsfast.files._open import StrPath, open_tensors
-from rmsfast.files._rows import Progress, checked_axis, kept, reason, room, rows, select, teller
+from rmsfast.files._open import StrPath
+from rmsfast.files._rows import (
+    Names,
+    Progress,
+    checked_axis,
+    choose,
+    kept,
+    reason,
+    room,
+    rows,
+    select,
+    teller,
+)
 from rmsfast.files._tables import Whole, gathered, tables
 from rmsfast.files._tensors import Array, Box, Tensor
 from rmsfast.reductions import rms
@@ -85,9 +97,11 @@ class Summary:
 def describe(
     path: StrPath,
     *,
-    tensor: str | None = None,
+    tensor: Names = None,
     axis: int = -1,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> list[Summary]:
     """Summarise the tensors of a file and their rows; every value is read once.
@@ -96,13 +110,15 @@ def describe(
     ----------
     path : path_like
         As for `open_tensors`.
-    tensor : str, optional
-        Name of the only tensor to summarise.
+    tensor : str or sequence of str, optional
+        Names of the tensors to summarise, or patterns of names with ``*``, ``?`` and ``[]``.
     axis : int, default -1
         The axis that holds the coordinates of a row.
     format : {"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}, optional
         Read unsigned integers (or void) of the width of this format as its codes, and other
         tensors as they are labelled, unless `tensor` names one.
+    dtype, shape
+        Of raw binary, as for `open_tensors`.
     progress : callable, optional
         Called with the number of bytes done and that of all, after each block.
 
@@ -113,7 +129,7 @@ def describe(
     Raises
     ------
     OSError, ValueError
-        As `open_tensors`, and if the one tensor asked for does not exist, cannot be read or is
+        As `open_tensors`, and if a tensor that is named does not exist, cannot be read or is
         not of the format asked for.
 
     Examples
@@ -128,33 +144,34 @@ def describe(
     >>> summary.whole.mean, summary.whole.n_zero, summary.worst["row"]
     (np.float64(2.625), np.int64(4), array([1, 0]))
     """
-    if tensor is None:
-        tensors = [each.reinterpreted(format) for each in open_tensors(path)]
-        told = teller(progress, tensors)
-        return [_summary(each, axis, told) for each in tensors]
-    chosen = select(path, tensor, format)
-    summary = _summary(chosen, axis, teller(progress, [chosen]))
-    if summary.error is not None:
-        raise ValueError(f"{path}: tensor {tensor!r}: {summary.error}")
-    return [summary]
+    tensors = choose(path, tensor, format, dtype, shape)
+    told = teller(progress, tensors)
+    found = [_summary(each, axis, told) for each in tensors]
+    named = [] if tensor is None else [tensor] if isinstance(tensor, str) else tensor
+    for summary in found:
+        if summary.error is not None and summary.name in named:
+            raise ValueError(f"{path}: tensor {summary.name!r}: {summary.error}")
+    return found
 
 
 def row_rms(
     path: StrPath,
     *,
-    tensor: str | None = None,
+    tensor: Names = None,
     axis: int = -1,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Array:
     """Root mean square of each row of a tensor of a file.
 
     Parameters
     ----------
-    path, axis, format, progress
+    path, axis, format, dtype, shape, progress
         As for `describe`.
     tensor : str, optional
-        Name of the tensor; needed where the file has several.
+        Name of the tensor, or a pattern that only it fits; needed where the file has several.
 
     Returns
     -------
@@ -175,7 +192,7 @@ def row_rms(
     ...     row_rms(f"{folder}/h.npy")
     array([2.5, 5. ])
     """
-    chosen = select(path, tensor, format)
+    chosen = select(path, tensor, format, dtype, shape)
     with named_errors(path, chosen):
         return _row_rms(chosen, axis, teller(progress, [chosen]))
 
@@ -183,16 +200,18 @@ def row_rms(
 def describe_rows(
     path: StrPath,
     *,
-    tensor: str | None = None,
+    tensor: Names = None,
     axis: int = -1,
     format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
     progress: Progress | None = None,
 ) -> Description:
     """What `rmsfast.describe` tells of each row of a tensor of a file.
 
     Parameters
     ----------
-    path, tensor, axis, format, progress
+    path, tensor, axis, format, dtype, shape, progress
         As for `row_rms`.
 
     Returns
@@ -215,7 +234,7 @@ def describe_rows(
     ...     describe_rows(f"{folder}/h.npy").peak
     array([4., 8.])
     """
-    chosen = select(path, tensor, format)
+    chosen = select(path, tensor, format, dtype, shape)
     with named_errors(path, chosen):
         if chosen.error is not None:
             raise ValueError(chosen.error)

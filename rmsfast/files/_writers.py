@@ -25,6 +25,7 @@ CHUNK_BYTES = 1 << 20  # of a zarr array
 _ALIGNMENT = 64  # bytes, of the data of a .safetensors file
 
 Put = Callable[[str, Box, Array], None]
+_Writer = Callable[[StrPath, Path, Sequence[Tensor]], AbstractContextManager[Put]]
 
 
 @contextmanager
@@ -69,13 +70,7 @@ def writing(path: StrPath, tensors: Sequence[Tensor]) -> Iterator[Put]:
     ...     open_tensors(f"{folder}/h.npy")[0].read().tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
-    target = Path(path)
-    writer = _WRITERS.get(target.suffix.lower())
-    if writer is None:
-        *most, last = _WRITERS
-        raise ValueError(
-            f"{path}: suffix must be {', '.join(most)} or {last}, got {target.suffix!r}"
-        )
+    writer = writer_of(path)
     kinds = {tensor.name: _kind(path, tensor) for tensor in tensors}
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     missing = {name: math.prod(shape) for name, shape in shapes.items()}
@@ -96,6 +91,16 @@ def writing(path: StrPath, tensors: Sequence[Tensor]) -> Iterator[Put]:
         for name, count in missing.items():
             if count:
                 raise ValueError(f"{path}: tensor {name!r}: {count} values were not written")
+
+
+def writer_of(path: StrPath) -> _Writer:
+    """What writes files with the suffix of `path`."""
+    suffix = Path(path).suffix
+    writer = _WRITERS.get(suffix.lower())
+    if writer is None:
+        *most, last = _WRITERS
+        raise ValueError(f"{path}: suffix must be {', '.join(most)} or {last}, got {suffix!r}")
+    return writer
 
 
 def _kind(path: StrPath, tensor: Tensor) -> np.dtype[Any]:
@@ -307,7 +312,6 @@ def _synced(path: Path) -> None:
         os.fsync(file.fileno())
 
 
-_Writer = Callable[[StrPath, Path, Sequence[Tensor]], AbstractContextManager[Put]]
 _WRITERS: dict[str, _Writer] = {
     ".npy": _npy,
     ".safetensors": _safetensors,

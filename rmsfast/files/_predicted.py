@@ -1,0 +1,256 @@
+"""Doses of the rows of whole files: `predict_dose`, `measure_dose`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rmsfast import _formats, dose
+from rmsfast._dose_report import DosePrediction, DoseReport
+from rmsfast.files._open import StrPath
+from rmsfast.files._pairs import alike, fault_of, pairs
+from rmsfast.files._rows import (
+    Names,
+    Progress,
+    check_direction,
+    check_readable,
+    checked_axis,
+    choose,
+    kept,
+    reason,
+    room,
+    teller,
+    whole_rows,
+)
+from rmsfast.files._tensors import Array, Box, Tensor, touched
+
+_VALUES = 1 << 21  # of a box
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What doses would make of the rows of a tensor.
+
+    Attributes
+    ----------
+    name, shape, dtype
+        As in `Tensor`.
+    prediction : DosePrediction
+        Fields of the shape of the rows, and the alphas along the last axis.
+    floor : ndarray
+        As `rmsfast.dose_floor` gives it, of the shape of the rows.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    prediction: DosePrediction
+    floor: Array
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The doses that the rows of a tensor received.
+
+    Attributes
+    ----------
+    name, shape, dtype
+        As in `Tensor`, of the clean state.
+    report : DoseReport
+        Fields of the shape of the rows.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    report: DoseReport
+
+
+def predict_dose(
+    path: StrPath,
+    direction: Any,
+    alphas: Any,
+    /,
+    *,
+    axis: int = -1,
+    storage: str | None = None,
+    tolerance: float = 0.1,
+    tensor: Names = None,
+    format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[Predicted]:
+    """The reports that `apply_dose` would give for many doses; every value is read once.
+
+    Parameters
+    ----------
+    path, axis, tensor, format, dtype, shape, progress
+        As for `normalize`.
+    direction, alphas, storage
+        As for `rmsfast.predict_dose`.
+    tolerance : float
+        Of the floors, as for `rmsfast.dose_floor`.
+    **options
+        Of `rmsfast.predict_dose`: `scale`, `direction_scale`, `edit_format`, `path`, `rounding`
+        (not stochastic, which goes by rows of the whole), `overflow`, `zero`, `threads`.
+
+    Returns
+    -------
+    list of Predicted
+
+    Raises
+    ------
+    OSError, TypeError, ValueError, ImportError
+        As `normalize`, and as `rmsfast.predict_dose`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import save_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_npy(f"{folder}/h.npy", np.array([[2.0, -2.0, 2.0, 2.0]], np.float32))
+    ...     [found] = predict_dose(f"{folder}/h.npy", [1, -1, 1, 1], [0.03], storage="bfloat16")
+    >>> found.prediction.rms_realised
+    array([[0.0625]])
+    """
+    if options.get("rounding") == "stochastic":
+        raise ValueError(
+            "predict_dose: rounding must be 'nearest_even' or 'toward_zero' for files, "
+            "got 'stochastic'"
+        )
+    check_direction("predict_dose", direction)
+    tensors = choose(path, tensor, format, dtype, shape)
+    check_readable(path, tensors)
+    told, found = teller(progress, tensors), []
+    for each in tensors:
+        rows = _Rows(each, axis)
+        store = storage or each.format or each.dtype
+        try:
+            for box, values in whole_rows(each, rows.axis, _VALUES):
+                tried = dose.predict_dose(
+                    values, direction, alphas, axis=axis, storage=storage, format=each.format,
+                    **options,
+                )  # fmt: skip
+                floor = dose.dose_floor(
+                    _formats.decoded(values, str(each.format)), storage=store,
+                    tolerance=tolerance, axis=axis, threads=options.get("threads"),
+                )  # fmt: skip
+                rows.put(box, tried.to_dict() | {"floor": floor})
+                told(values.nbytes)
+            prediction = rows.table(DosePrediction)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
+        found.append(Predicted(each.name, each.shape, each.dtype, prediction, rows.values["floor"]))
+    return found
+
+
+def measure_dose(
+    path: StrPath,
+    path_after: StrPath,
+    /,
+    *,
+    measured_at: str,
+    clean_source: str,
+    axis: int = -1,
+    tensor: Names = None,
+    format: str | None = None,
+    dtype: Any = None,
+    shape: Sequence[int] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> list[Measured]:
+    """Report the dose that rows received, from files of states before and after an edit.
+
+    Parameters
+    ----------
+    path, path_after : path_like
+        The clean states and those after the edit; their tensors go together as for `compare`.
+    measured_at, clean_source : str
+        Where they come from, as for `rmsfast.measure_dose`.
+    axis, tensor, format, dtype, shape, progress
+        As for `normalize`.
+    **options
+        Of `rmsfast.measure_dose`: `direction`, `alpha`, `scale`, `direction_scale`, `threads`.
+
+    Returns
+    -------
+    list of Measured
+
+    Raises
+    ------
+    OSError, TypeError, ValueError, ImportError
+        As `normalize`, for tensors that do not go together, and as `rmsfast.measure_dose`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import save_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_npy(f"{folder}/h.npy", np.array([[2.0, -2.0, 2.0, 2.0]], np.float32))
+    ...     save_npy(f"{folder}/y.npy", np.array([[2.5, -2.5, 2.5, 2.5]], np.float32))
+    ...     [found] = measure_dose(
+    ...         f"{folder}/h.npy", f"{folder}/y.npy", direction=[1, -1, 1, 1],
+    ...         measured_at="in y.npy", clean_source="h.npy")
+    >>> found.report.alpha_projected
+    array([0.25])
+    """
+    if options.get("direction") is not None:
+        check_direction("measure_dose", options["direction"])
+    found = []
+    both = pairs(path, path_after, tensor, format, dtype, shape)
+    told = teller(progress, [each for pair in both for each in pair])
+    for clean, after in both:
+        rows = _Rows(clean, axis)
+        try:
+            if why := fault_of(clean, after):
+                raise ValueError(why)
+            for box, values in whole_rows(clean, rows.axis, _VALUES):
+                before, behind, codes = alike(clean, after, values, touched(after.values(box)))
+                report = dose.measure_dose(
+                    before, behind, measured_at=measured_at, clean_source=clean_source, axis=axis,
+                    format=codes, **options,
+                )  # fmt: skip
+                rows.put(box, report.to_dict())
+                told(before.nbytes + behind.nbytes)
+            report = rows.table(DoseReport)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: tensor {clean.name!r}: {reason(error)}") from error
+        found.append(Measured(clean.name, clean.shape, clean.dtype, report))
+    return found
+
+
+Report = TypeVar("Report", bound=DoseReport)
+
+
+class _Rows:
+    """Fields with a value for each row of a tensor, filled block by block."""
+
+    def __init__(self, tensor: Tensor, axis: int) -> None:
+        self.axis = checked_axis(tensor, axis)
+        self.shape = kept(tensor.shape, self.axis)
+        self.header: dict[str, Any] = {}
+        self.values: dict[str, Array] = {}
+
+    def put(self, box: Box, found: dict[str, Any]) -> None:
+        """Take the fields of the rows of a box, and the header of the first."""
+        header = found.pop("header")
+        self.header = self.header or header
+        rows = kept(box, self.axis)
+        for name, given in found.items():
+            part = np.asarray(given)
+            if name not in self.values:
+                self.values[name] = room(self.shape + part.shape[len(self.shape) :], part.dtype)
+            self.values[name][rows] = part
+
+    def table(self, kind: type[Report]) -> Report:
+        """The report of all rows."""
+        if not self.values:
+            raise ValueError("holds no values")
+        fields = {name: self.values[name] for name in kind.names()}
+        return kind({**self.header, "rows": math.prod(self.shape)}, **fields)
