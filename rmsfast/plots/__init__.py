@@ -1,0 +1,11 @@
+"""Every picture; Matplotlib is imported when one is drawn.
+
+Lines and points differ in marker and stroke as well as in colour, and text is legible at a width
+of 800 pixels.
+"""
+
+from rmsfast.plots._bench import report, scaling
+from rmsfast.plots._doses import measure_dose, predict_dose
+from rmsfast.plots._rows import compare, describe
+
+__all__ = ["compare", "describe", "measure_dose", "predict_dose", "report", "scaling"]
