@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -255,8 +256,12 @@ def test_rms_existing_output_is_replaced(write):
     [
         ("x.npy", ["-o", "x.npy"], "x.npy: output must not be the input file"),
         ("x.npy", ["-o", "link.npy"], "link.npy: output must not be the input file"),
-        ("x.npy", ["-o", "y.csv"], "y.csv: output must end in .npy, got '.csv'"),
-        ("x.npy", ["-o", "absent/y.npy"], "absent/y.npy: No such file or directory"),
+        (
+            "x.npy",
+            ["-o", "y.csv"],
+            "y.csv: suffix must be .npy, .safetensors, .h5, .hdf5 or .zarr, got '.csv'",
+        ),
+        ("x.npy", ["-o", "absent/y.npy"], "absent/y.npy: no such folder"),
         ("x.npy", ["-o", "dir.npy"], "dir.npy: Is a directory"),
         ("absent.npy", ["-o", "y.npy"], "absent.npy: No such file or directory"),
         (
@@ -417,27 +422,38 @@ def test_main_without_library_names_remedy(monkeypatch, capsys, library):
     assert capsys.readouterr() == ("", remedy)
 
 
-@pytest.fixture
-def demo(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    output = printed("demo", columns=200)
-    [folder] = tmp_path.iterdir()
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    place = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tempfile.tempdir", str(place))
+        output = printed("demo", columns=200)
+    [folder] = place.iterdir()
     return output, folder
 
 
-def test_demo_prints_each_command_before_what_it_prints(demo):
+def test_demo_prints_each_command_before_what_it_prints(demo, monkeypatch):
     output, folder = demo
-    activations, result = folder / "activations.safetensors", folder / "row_rms.npy"
-    expected = [
-        ("describe", str(activations)),
-        ("rms", str(activations), "--tensor", "resid.5", "-o", str(result)),
-        ("describe", str(result)),
-    ]
-    first, *blocks = output.split("\n$ rmsfast ")
-    assert first == f"Wrote {activations}\n"
-    assert [block.split("\n", 1) for block in blocks] == [
-        [" ".join(words), printed(*words, columns=200)] for words in expected
-    ]
+    monkeypatch.chdir(folder)
+    first, *blocks = output.partition("\nTry next")[0].split("\n$ rmsfast ")
+    assert first == f"$ cd {folder}\n"
+    found = [block.split("\n", 1) for block in blocks]
+    assert {line.split()[0] for line, _ in found} == {
+        "describe", "rms", "compare", "normalize", "rms-norm", "dose",
+    }  # fmt: skip
+    for line, text in found[:2]:
+        assert text == printed(*line.split(), columns=200)
+
+
+def test_demo_ends_with_commands_that_run(demo, monkeypatch, capsys):
+    output, folder = demo
+    monkeypatch.chdir(folder)
+    _, _, last = output.partition("\nTry next, in that folder:\n")
+    lines = [line for line in last.splitlines() if "|" not in line and line.islower()]
+    assert len(lines) == 2
+    for line in lines:
+        assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
+    assert "errors.csv" in os.listdir(folder)
 
 
 def test_demo_activations_grow_and_have_one_zero_row(demo):
@@ -483,6 +499,6 @@ def test_demo_activations_are_the_same_each_time(demo, tmp_path, monkeypatch):
     ],
 )
 def test_bfloat16_codes_are_rounded_to_nearest_even(value, code):
-    from rmsfast.cli import _bfloat16_codes
+    from rmsfast.cli._demo import bfloat16_codes
 
-    assert _bfloat16_codes(np.float32([value])).tolist() == [code]
+    assert bfloat16_codes(np.float32([value])).tolist() == [code]

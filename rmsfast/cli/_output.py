@@ -1,0 +1,181 @@
+"""What commands print and write: tables, JSON, CSV, progress."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Progress = Callable[[int, int], object]
+
+NAME_WIDTH = 16  # columns that a name gets at least, however narrow the terminal
+PATIENCE = 0.5  # seconds before progress is shown
+
+
+def printable(text: str) -> str:
+    """Escape what would break the line or act on the terminal: names come from the file."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def number(value: float | None) -> str:
+    """Four digits; a dash where nothing is defined."""
+    return "-" if value is None else f"{value + 0.0:.4g}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """The lengths of an array, as 256x512."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def index_text(index: Sequence[int] | None) -> str:
+    """The place of a value, as 17,380."""
+    return ",".join(map(str, index)) if index is not None else "-"
+
+
+# Files and pipes --------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold of a value: null for numbers that are not finite."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if hasattr(value, "tolist"):  # of NumPy
+        return plain(value.tolist())
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_json(record: Any) -> None:
+    """Print one line of JSON that any language reads."""
+    click.echo(json.dumps(plain(record), allow_nan=False))
+
+
+def save_csv(path: str, titles: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    """Write a table with a line of titles; nothing where a value is not defined."""
+    import csv
+
+    from rmsfast.files._writers import replacing
+
+    with replacing(path) as temporary, temporary.open("x", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(titles)
+        for line in lines:
+            writer.writerow(index_text(cell) if isinstance(cell, tuple) else cell for cell in line)
+
+
+def wrote(path: str) -> None:
+    """Tell what a file that has been written holds."""
+    from rmsfast import files
+
+    found = files.open_tensors(path)
+    what = [f"{each.dtype} {shape_text(each.shape)}" for each in found[:1]]
+    if len(found) != 1:
+        what = [f"{len(found)} tensors, {sum(each.nbytes for each in found)} bytes"]
+    click.echo(f"Wrote {printable(path)}: {what[0]}")
+
+
+# Terminals --------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """Numbers of a table, as text."""
+
+    title: str
+    cells: list[str]
+
+    @property
+    def width(self) -> int:
+        """Of the widest line."""
+        return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
+
+
+def print_table(names: list[str], kinds: list[str], columns: list[Column], always: int) -> None:
+    """Print names, what they are in dim letters below, and numbers beside them.
+
+    Numbers are never cut. A narrow terminal folds names, and shows no more columns than it has
+    room for, but always so many.
+    """
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    table, console.width = _table(names, kinds, columns, always, console.width)
+    console.print(table)
+
+
+def _table(
+    names: list[str], kinds: list[str], columns: list[Column], always: int, width: int
+) -> tuple[Table, int]:
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    names = [printable(name) for name in names]
+    widths = [column.width for column in columns]
+    while sum(widths) + len(widths) + NAME_WIDTH > width and len(widths) > always:
+        widths.pop()
+    gap = 2 if sum(widths) + 2 * len(widths) + NAME_WIDTH <= width else 1
+    taken = sum(widths) + gap * len(widths)
+    texts = [line for kind in kinds for line in kind.split("\n")]
+    first = min(max(width - taken, NAME_WIDTH), max(map(cell_len, names + texts)))
+
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
+    lines = max(column.title.count("\n") for column in columns)
+    table.add_column("\n" * lines + "tensor", width=first, overflow="fold")
+    for column, column_width in zip(columns, widths, strict=False):
+        title = "\n" * (lines - column.title.count("\n")) + column.title
+        table.add_column(title, width=column_width, justify="right")
+    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        cells = [column.cells[i] for column in columns[: len(widths)]]
+        table.add_row(Text.assemble(name, "\n", (kind, "dim")), *cells)
+    return table, first + taken
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Progress | None]:
+    """What to call with bytes done and all bytes: a terminal then shows rate and time left.
+
+    Nothing is shown elsewhere, or of what is soon done.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        bar: Any = None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None and time.monotonic() - begin > PATIENCE:
+                bar = stack.enter_context(_bar())
+                bar.add_task(printable(what))
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done, total=total)
+
+        yield tell
+
+
+def _bar() -> Any:
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.TaskProgressColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=console.is_dumb_terminal,
+    )
