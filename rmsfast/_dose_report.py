@@ -84,6 +84,7 @@ class DoseReport(FieldTable):
         "alpha_requested": np.abs,
     }
     _by: ClassVar[str] = "relative_rmse_realised"
+    _picture: ClassVar[str] = "measure_dose"
 
     header: dict[str, Any]
     rms_clean: Array
@@ -208,6 +209,8 @@ def _angle(clean: Array, after: Array, realised: Array, degrees: Array) -> Any:
 
 class DosePrediction(DoseReport):
     """A `DoseReport` of edits that were not made: each field has a last axis more, the alphas."""
+
+    _picture: ClassVar[str] = "predict_dose"
 
 
 def unknown(fields: Mapping[str, Array]) -> dict[str, Array]:

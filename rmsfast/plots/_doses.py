@@ -119,7 +119,7 @@ def measure_dose(
     drawn, errors, cosines = _panels(title or "doses of the rows")
     sizes = {name: np.ravel(table.rms_clean) for name, table in tables.items()}
     wrong = {name: np.ravel(table.relative_rmse_realised) for name, table in tables.items()}
-    across = Scale.of(*sizes.values(), least=0.3)
+    across = Scale.of(*sizes.values())
     up = Scale.of(*wrong.values(), np.array([tolerance]), least=0.5)
     scatter(errors, {n: (across.place(sizes[n]), up.place(wrong[n])) for n in tables})
     scatter(cosines, {n: (across.place(sizes[n]), np.ravel(tables[n].cosine)) for n in tables})

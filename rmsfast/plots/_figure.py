@@ -64,7 +64,7 @@ class Scale(NamedTuple):
     has_odd: bool
 
     @classmethod
-    def of(cls, *values: Array, least: float = 0.0) -> Scale:
+    def of(cls, *values: Array, least: float = 0.3) -> Scale:
         """The axis on which all of these have a place; it spans so many decades at least."""
         every = np.concatenate([np.ravel(each).astype(np.float64) for each in values])
         logs = np.log10(every[np.isfinite(every) & (every > 0)])
@@ -98,14 +98,12 @@ class Scale(NamedTuple):
         steps: tuple[float, ...] = (1, 2, 5) if span < 2.5 else (1, 3) if span < 4 else (1,)
         steps = (1, 1.5, 2, 3, 4, 5, 7) if span < 1.2 else steps
         values = [
-            m * 10.0**k for k in range(first - step, math.ceil(self.high), step) for m in steps
+            float(f"{m}e{k}")
+            for k in range(first - step, math.ceil(self.high), step)
+            for m in steps
         ]
-        marks = [v for v in values if v > 0 and self.low <= math.log10(v) <= self.high]
-        if len(marks) < 3 and span < 1.5:
-            from matplotlib.ticker import MaxNLocator
-
-            ends = 10**self.low, 10**self.high
-            marks = [v for v in MaxNLocator(5).tick_values(*ends) if ends[0] <= v <= ends[1]]
+        usual = [v for v in values if 0 < v < math.inf]  # others are beyond float64
+        marks = [v for v in usual if self.low <= math.log10(v) <= self.high]
         found = {math.log10(v): f"{v:.4g}" for v in marks}
         if self.has_zero:
             found[self.low - self.gap] = "0"

@@ -47,12 +47,12 @@ def describe(tables: Mapping[str, Any], path: StrPath | None = None, *, title: s
     """
     sizes = {name: np.ravel(table.rms).astype(np.float64) for name, table in tables.items()}
     shown = _largest(sizes)
-    scale = Scale.of(*(sizes[name] for name in shown), least=0.3)
+    scale = Scale.of(*(sizes[name] for name in shown))
     heights = [_height(shown), PANEL_HEIGHT * 1.15]
     drawn = figure(heights)
     above, below = drawn.subplots(2, 1, height_ratios=heights)
     _distributions(above, {name: sizes[name] for name in shown}, scale, "row RMS")
-    above.set_title(_title(title or "RMS of each row", shown, tables, "row RMS"), fontsize=10)
+    above.set_title(_title(title, shown, tables, "row RMS"), fontsize=10)
 
     shares = {name: np.ravel(tables[name].peak_share) for name in shown}
     vertical = Scale.of(*(each[each > 0] for each in shares.values()), least=0.5)
@@ -87,13 +87,13 @@ def compare(tables: Mapping[str, Any], path: StrPath | None = None, *, title: st
     """
     errors = {n: np.ravel(table.relative_rmse).astype(np.float64) for n, table in tables.items()}
     shown = _largest(errors)
-    scale = Scale.of(*(errors[name] for name in shown), least=0.3)
+    scale = Scale.of(*(errors[name] for name in shown))
     heights = [_height(shown), PANEL_HEIGHT * 1.15]
     drawn = figure(heights)
     above, below = drawn.subplots(2, 1, height_ratios=heights)
     what = "relative RMSE of each row"
     _distributions(above, {name: errors[name] for name in shown}, scale, what)
-    above.set_title(_title(title or what, shown, tables, "relative RMSE"), fontsize=10)
+    above.set_title(_title(title, shown, tables, "relative RMSE"), fontsize=10)
     scatter(below, {n: (np.arange(errors[n].size), scale.place(errors[n])) for n in shown})
     scale.draw(below, "y")
     below.set_xlabel("row", fontsize=9)
@@ -113,7 +113,10 @@ def _largest(values: Mapping[str, Array]) -> list[str]:
 def _title(text: str, shown: list[str], tables: Mapping[str, Any], what: str) -> str:
     if len(shown) == len(tables):
         return text
-    return f"{text}\n{len(shown)} of {len(tables)} tensors, those of the largest {what}"
+    return (
+        f"{text}\n" * bool(text)
+        + f"{len(shown)} of {len(tables)} tensors, those of the largest {what}"
+    )
 
 
 def _height(shown: list[str]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -23,6 +24,7 @@ class FieldTable:
     # By what rows are ordered: the greater, the more they deserve a look.
     _concern: ClassVar[dict[str, Any]] = {}
     _by: ClassVar[str] = ""
+    _picture: ClassVar[str] = ""  # the function of `plots` that draws it
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -46,6 +48,24 @@ class FieldTable:
         for name, value in values.items():
             records[name] = value
         return records
+
+    def plot(self, path: str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        """Draw the rows, with Matplotlib.
+
+        Parameters
+        ----------
+        path : path_like, optional
+            PNG file to write.
+        **options
+            Of the function of `rmsfast.plots` that is named after what made this result.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        from rmsfast import plots
+
+        return getattr(plots, self._picture)({"": self}, path, **options)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """Statistics of each field over the rows, and its pooled value.

@@ -54,6 +54,7 @@ class Description(RowTable):
 
     _concern: ClassVar[dict[str, Any]] = {"mean": np.abs, "min": np.negative}
     _index = "peak_index"
+    _picture: ClassVar[str] = "describe"
 
     count: Any
     rms: Any
@@ -133,6 +134,7 @@ class Comparison(RowTable):
         "fitted_scale": lambda scale: np.abs(scale - 1.0),
     }
     _index = "max_error_index"
+    _picture: ClassVar[str] = "compare"
 
     count: Any
     rmse: Any

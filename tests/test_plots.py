@@ -1,0 +1,159 @@
+"""Pictures: what stands in them, for data of every kind."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from rmsfast import reference
+from rmsfast._dose_report import DosePrediction, DoseReport
+
+pytest.importorskip("matplotlib")
+
+from rmsfast import plots
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(50, 8)) * np.exp2(np.arange(50.0) % 7)[:, np.newaxis]
+ALPHAS = np.array([0.1, 0.001, 0.01, -0.03])
+
+
+def special(rows):
+    """The rows with one of zeros, one with NaN and one with Inf."""
+    rows = rows.copy()
+    rows[3], rows[5, 2], rows[7, 1] = 0, np.nan, np.inf
+    return rows
+
+
+def doses(kind, shape):
+    """A report whose relative RMSE is 0.001 / |alpha|."""
+    alphas = np.broadcast_to(ALPHAS, shape) if kind is DosePrediction else np.full(shape, 0.02)
+    fields = {name: np.ones(shape) for name in kind.names()}
+    fields |= {"alpha_requested": alphas, "relative_rmse_realised": 0.001 / np.abs(alphas)}
+    fields |= {"rms_clean": np.exp2(np.arange(np.prod(shape)) % 5).reshape(shape)}
+    return kind({}, **fields)
+
+
+def ticks(axis):
+    return [text.get_text() for text in axis.get_ticklabels()]
+
+
+def texts(axes):
+    return " ".join(text.get_text() for text in axes.texts)
+
+
+MADE = {
+    "describe": lambda: reference.describe(special(ROWS)),
+    "compare": lambda: reference.compare(special(ROWS), np.round(special(ROWS), 2)),
+    "predict_dose": lambda: doses(DosePrediction, (20, 4)),
+    "measure_dose": lambda: doses(DoseReport, (20,)),
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_plot_writes_a_png_800_pixels_wide(tmp_path, make):
+    make().plot(tmp_path / "x.png")
+    content = (tmp_path / "x.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert int.from_bytes(content[16:20]) == 800
+    assert [path.name for path in tmp_path.iterdir()] == ["x.png"]
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_plot_labels_every_axis(make):
+    drawn = make().plot()
+    assert all(axes.get_ylabel() for axes in drawn.axes)
+    assert all(axes.get_xlabel() for axes in drawn.axes if ticks(axes.xaxis))
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+def test_plot_of_several_tensors_names_each(make):
+    drawn = getattr(plots, make()._picture)({"first": make(), "second": make()})
+    named = {text.get_text() for legend in drawn.legends for text in legend.get_texts()}
+    assert {"first", "second"} <= named
+
+
+@pytest.mark.parametrize("name", ["describe", "compare"])
+def test_plot_marks_rows_without_a_place_on_a_logarithmic_axis(name):
+    above, _ = MADE[name]().plot().axes
+    assert ticks(above.xaxis)[-1] == "NaN\nInf"
+    # Of the row of zeros: RMS 0, relative RMSE 0/0.
+    counts = [text.get_text() for text in above.texts]
+    assert counts == (["1", "2"] if name == "describe" else ["3"])
+    assert (ticks(above.xaxis)[-2] == "0") == (name == "describe")
+
+
+def test_describe_plot_names_the_largest_row_and_its_coordinate():
+    rows = np.ones((6, 4))
+    rows[4, 3] = 100
+    _, below = reference.describe(rows).plot().axes
+    assert texts(below) == "row 4: coordinate 3"
+
+
+def test_describe_plot_of_many_tensors_shows_the_largest():
+    tables = {f"t{i}": reference.describe(np.full((2, 2), i + 1.0)) for i in range(45)}
+    drawn = plots.describe(tables, title="x.npy")
+    above, _ = drawn.axes
+    assert above.get_title() == "x.npy\n40 of 45 tensors, those of the largest row RMS"
+    assert ticks(above.yaxis) == [f"t{i}" for i in range(44, 4, -1)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((3, 2)),
+        np.full((3, 2), np.nan),
+        np.ones((1, 1)),
+        np.array([[1e-300], [1e300], [5e-324]]),
+        np.full((3, 2), 1.7e308),
+    ],
+    ids=["zeros", "NaN", "one", "range", "largest"],
+)
+def test_describe_plot_of_unusual_rows_is_drawn(tmp_path, rows):
+    reference.describe(rows).plot(tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size > 5000
+
+
+def test_plot_of_awkward_names_is_drawn_as_they_are(tmp_path):
+    tables = {name: reference.describe(ROWS) for name in ("$x^", "\x1b[2J", "n" * 200)}
+    above, _ = plots.describe(tables, tmp_path / "x.png").axes
+    assert ticks(above.yaxis) == [f"{'n' * 14}…{'n' * 14}", "?[2J", r"\$x^"]
+
+
+def test_predict_dose_plot_marks_where_medians_cross_the_tolerance():
+    errors, _ = doses(DosePrediction, (20, 4)).plot(tolerance=0.05).axes
+    assert texts(errors) == "floor 0.02"
+
+
+def test_predict_dose_plot_marks_given_floors():
+    tables = {"a": doses(DosePrediction, (2, 4)), "b": doses(DosePrediction, (2, 4))}
+    floors = {"a": np.array([0.01, 0.01]), "b": np.array([0.015, np.nan])}
+    errors, _ = plots.predict_dose(tables, floors=floors).axes
+    assert texts(errors) == "floor 0.01 to 0.015"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_windows_plot_is_drawn(tmp_path, channels):
+    values = np.exp2(RNG.normal(size=(40, channels)))
+    values[3], values[5] = 0, np.nan
+    drawn = plots.windows(values, tmp_path / "x.png", hop=0.5, unit="seconds")
+    assert drawn.axes[0].get_xlabel() == "start of the window, in seconds"
+    named = {text.get_text() for legend in drawn.legends for text in legend.get_texts()}
+    assert named == ({"0", "NaN or Inf"} if channels > 1 else set())
+
+
+def test_windows_plot_of_many_windows_keeps_the_largest():
+    values = np.ones((100_000, 2))
+    values[77_777, 1] = 1000
+    [mesh] = plots.windows(values).axes[0].collections
+    assert mesh.get_array().shape == (2, 1500)
+    assert mesh.get_array().max() == 3  # of the logarithm
+
+
+def test_plot_leaves_the_state_of_pyplot_alone():
+    script = (
+        "import sys; from rmsfast import reference; reference.describe([[1.0, 2.0]]).plot();"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert run.stdout == "False\n"
