@@ -1,8 +1,11 @@
 """The command line: what it prints, where, and how it ends."""
 
+import contextlib
+import csv
 import json
 import math
 import os
+import pty
 import re
 import shlex
 import signal
@@ -13,10 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_files import entry, safetensors
+from test_files_formats import FORMATS
 
 import rmsfast
 from rmsfast import __main__
 from rmsfast._formats import CODES
+from rmsfast.files import open_tensors
 
 testing = pytest.importorskip("click.testing")
 pytest.importorskip("rich")
@@ -226,6 +231,44 @@ def test_describe_names_cannot_act_on_the_terminal(write):
     assert all(line.isprintable() for line in output.splitlines())
 
 
+def test_describe_patterns_choose_tensors(write):
+    found = described(write("m.safetensors", MIXED), "--tensor", "v*", "--tensor", "h")
+    assert [tensor["name"] for tensor in found["tensors"]] == ["vector", "h"]
+
+
+def test_describe_pattern_that_fits_nothing_is_refused(write, capsys):
+    assert main(["describe", write("m.safetensors", MIXED), "--tensor", "x*"]) == 2
+    expected = "rmsfast: m.safetensors: tensor must be one of 'odd', 'vector', 'h', got 'x*'\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("shape", ["2x2", "-1,2"])
+def test_describe_reads_raw_binary(write, shape):
+    path = write("x.raw", np.array([[3, 3], [6, 6]], "<i2").tobytes())
+    [tensor] = described(path, "--dtype", "int16", "--shape", shape)["tensors"]
+    assert (tensor["shape"], tensor["row_rms_min"], tensor["row_rms_max"]) == ([2, 2], 3.0, 6.0)
+
+
+@pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS)
+def test_describe_reads_every_format(tmp_path, make):
+    [tensor] = described(str(make(tmp_path, np.array([[3, 3], [6, 6]], "int16"))))["tensors"]
+    assert (tensor["rows"], tensor["row_rms_max"]) == (2, 6.0)
+
+
+def test_describe_csv_has_a_line_for_each_tensor(write):
+    printed("describe", write("m.safetensors", MIXED), "--csv", "x.csv")
+    lines = list(csv.DictReader(Path("x.csv").read_text().splitlines()))
+    assert [line["name"] for line in lines] == ["odd", "vector", "h"]
+    assert (lines[0]["error"], lines[0]["rms"]) == ("dtype F4 is not supported", "")
+    assert (lines[2]["row_rms_median"], lines[2]["peak_index"]) == ("7.0", "1,0")
+
+
+def test_describe_threads_option_holds_for_the_command_alone(write):
+    before = rmsfast.get_num_threads()
+    described(write("x.npy", np.ones((2, 2))), "--threads", "1")
+    assert rmsfast.get_num_threads() == before
+
+
 # rms --------------------------------------------------------------------------------------------
 
 
@@ -249,6 +292,24 @@ def test_rms_existing_output_is_replaced(write):
     printed("rms", write("x.npy", np.array([[3.0, 3.0]])), "-o", "out.npy")
     assert np.load("out.npy").tolist() == [3.0]
     assert sorted(os.listdir()) == ["out.npy", "x.npy"]
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".h5", ".zarr"])
+def test_rms_writes_any_format_under_the_name_of_the_tensor(write, suffix):
+    path = write("m.safetensors", MIXED)
+    printed("rms", path, "--tensor", "h", "-o", f"y{suffix}")
+    [tensor] = open_tensors(f"y{suffix}")
+    assert (tensor.name, tensor.read().tolist()) == ("h", [6.0, 8.0])
+
+
+def test_rms_without_output_prints_a_number_a_line(write):
+    assert printed("rms", write("x.npy", np.array([[1.0, 1], [0.1, 0.1]]))) == "1.0\n0.1\n"
+
+
+def test_rms_json_has_the_shape_of_the_rows(write):
+    output = printed("rms", write("x.npy", np.array([[[3.0], [np.nan]]])), "--json")
+    expected = {"file": "x.npy", "name": "x", "dtype": "float64", "axis": -1, "shape": [1, 2]}
+    assert json.loads(output) == {**expected, "rms": [[3.0, None]]}
 
 
 @pytest.mark.parametrize(
@@ -285,6 +346,85 @@ def test_rms_refusal_is_one_line_and_writes_nothing(write, capsys, path, options
     assert main(["rms", path, *options]) == 2
     assert capsys.readouterr() == ("", f"rmsfast: {fault}\n")
     assert {name: Path(name).read_bytes() for name in os.listdir() if name != "dir.npy"} == before
+
+
+# compare ----------------------------------------------------------------------------------------
+
+
+def compared(*arguments):
+    return json.loads(printed("compare", *arguments, "--json"), parse_constant=pytest.fail)
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Two files; b is further from what it was than a, c is only in the first."""
+    x = {"a": np.float32([[3, 4], [6, 8]]), "b": np.float32([[2, 2]]), "c": np.float32([[1]])}
+    y = {"b": np.float16([[2, 1]]), "a": np.float64([[3, 4], [6, 9]])}
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", **x)
+    np.savez("y.npz", **y)
+
+
+@pytest.mark.usefixtures("pair")
+def test_compare_pairs_tensors_by_name_and_the_worst_comes_first():
+    found = compared("x.npz", "y.npz")
+    assert (found["file"], found["file_hat"], found["reference"]) == ("x.npz", "y.npz", "x")
+    b, a, c = found["tensors"]
+    assert (b["name"], b["relative_rmse"]) == ("b", math.sqrt(0.5) / 2)
+    assert (a["name"], a["rmse"], a["equal_rows"]) == ("a", 0.5, 1)
+    assert (a["dtype"], a["dtype_hat"]) == ("float32", "float64")
+    assert c == {"name": "c", "shape": [1, 1], "dtype": "float32", "error": "is not in the "
+                 "second file"}  # fmt: skip
+
+
+def test_compare_only_tensors_go_together_whatever_their_names(write):
+    write("x.npy", np.array([[3.0, 4.0]]))
+    write("y.npy", np.array([[0.0, 0.0]]))
+    [found] = compared("x.npy", "y.npy")["tensors"]
+    assert (found["name"], found["relative_rmse"]) == ("x", 1.0)
+
+
+def test_compare_reference_chooses_the_denominator(write):
+    write("x.npy", np.array([[2.0, 2.0]]))
+    write("y.npy", np.array([[4.0, 4.0]]))
+    [found] = compared("x.npy", "y.npy", "--reference", "x_hat")["tensors"]
+    assert (found["rmse"], found["relative_rmse"]) == (2.0, 0.5)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("0.5", 0), ("0.25", 0), ("0.2", 1)])
+def test_compare_fail_over_is_exit_code_1(write, capsys, limit, code):
+    write("x.npy", np.array([[4.0, 4.0]]))
+    write("y.npy", np.array([[5.0, 5.0]]))
+    assert main(["compare", "x.npy", "y.npy", "--fail-over", limit]) == code
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("values", [[np.nan, 1.0], [0.0, 0.0]], ids=["NaN", "0/0"])
+def test_compare_fail_over_counts_what_is_not_a_number(write, values):
+    write("x.npy", np.array([values]))
+    assert main(["compare", "x.npy", "x.npy", "--fail-over", "1"]) == 1
+
+
+@pytest.mark.usefixtures("pair")
+def test_compare_fail_over_counts_tensors_without_a_pair():
+    assert main(["compare", "x.npz", "y.npz", "--fail-over", "10"]) == 1
+    assert main(["compare", "x.npz", "y.npz", "--fail-over", "10", "--tensor", "[ab]"]) == 0
+
+
+@pytest.mark.usefixtures("pair")
+def test_compare_table_shows_the_worst_first():
+    lines = [line.split() for line in printed("compare", "x.npz", "y.npz").splitlines()]
+    assert [line[0] for line in lines if line[1:2] and line[1].isdigit()] == ["b", "a"]
+    assert lines[3][:5] == ["b", "1", "0.3536", "0.7071", "2"]
+    assert lines[-1][:4] == ["not", "compared:", "c", "(float32"]
+
+
+def test_compare_nothing_alike_is_an_error(write, capsys):
+    write("x.npy", np.ones((2, 3)))
+    write("y.npy", np.ones((2, 4)))
+    assert main(["compare", "x.npy", "y.npy"]) == 2
+    expected = "rmsfast: y.npy: tensor 'x': has shape (2, 4) in the second file\n"
+    assert capsys.readouterr() == ("", expected)
 
 
 # Faults -----------------------------------------------------------------------------------------
@@ -365,11 +505,56 @@ def test_main_name_beyond_the_encoding_of_the_pipe_is_printed(write, monkeypatch
     assert ("日" if encoding == "utf-8" else r"\u65e5") in output
 
 
+SHOWN = """
+import time
+from rmsfast.cli import _output
+_output.PATIENCE = 0.0
+with _output.progress("describe x.npy") as told:
+    for k in range(5):
+        time.sleep(0.02)
+        if told:
+            told(k * 10**6, 4 * 10**6)
+print("done")
+"""
+
+
+def shown(monkeypatch, terminal):
+    """What progress leaves on a terminal of this name."""
+    master, slave = pty.openpty()
+    monkeypatch.setenv("TERM", terminal)
+    running = process("-c", SHOWN, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    found = b""
+    with contextlib.suppress(OSError):  # at the end, on Linux
+        while part := os.read(master, 1 << 16):
+            found += part
+    os.close(master)
+    output, _ = running.communicate(timeout=120)
+    assert (running.returncode, output) == (0, "done\n")
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", found.decode())
+
+
+def test_progress_on_a_terminal_shows_share_rate_and_time_left(monkeypatch):
+    found = shown(monkeypatch, "xterm")
+    assert re.search(r"describe x\.npy .*100%.* [0-9.]+ MB/s.* 0:00:00", found)
+
+
+def test_progress_on_a_dumb_terminal_is_nothing(monkeypatch):
+    assert shown(monkeypatch, "dumb") == ""
+
+
+def test_progress_in_a_pipe_is_nothing():
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with process("-c", SHOWN, **pipes) as running:
+        assert running.communicate(timeout=120) == ("done\n", "")
+
+
 # The command stops while the output is being written, after the temporary file exists.
 STOPPED = """
 import os, sys, time
 from rmsfast import __main__
 from rmsfast._formats import CODES
+from rmsfast.files import open_tensors
 def fsync(_):
     print(len(os.listdir()), flush=True)
     time.sleep(60)
@@ -399,6 +584,50 @@ def test_main_stopped_while_writing_leaves_old_output(write, number, code):
 def test_main_version_is_that_of_the_package(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr() == (f"rmsfast {rmsfast.__version__}\n", "")
+
+
+def test_main_without_a_command_prints_help(capsys):
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("Usage: rmsfast")
+
+
+@pytest.mark.parametrize("name", cli.commands)
+def test_help_of_a_command_ends_in_an_example_that_parses(name):
+    *_, example = " ".join(printed(name, "--help").split()).partition("Example: rmsfast ")
+    words = shlex.split(example)
+    assert words[0] == name
+    cli.commands[name].make_context(name, words[1:], resilient_parsing=False)
+
+
+def test_help_fits_80_columns():
+    lines = [line for name in cli.commands for line in printed(name, "--help").splitlines()]
+    assert max(map(len, [*lines, *printed("--help").splitlines()])) <= 80
+    assert not any(line.endswith("...") for line in printed("--help").splitlines()[1:])
+
+
+def test_main_wrong_usage_is_one_line(capsys):
+    assert main(["describe"]) == 2
+    expected = "rmsfast: Missing argument 'FILE' (see rmsfast describe --help)\n"
+    assert capsys.readouterr() == ("", expected)
+
+
+def test_main_completes_names_of_tensors(write):
+    path = write("m.safetensors", MIXED)
+    command = cli.commands["describe"]
+    [option] = (option for option in command.params if option.name == "tensor")
+    context = command.make_context("describe", [path])
+    assert [item.value for item in option.shell_complete(context, "v")] == ["vector"]
+
+
+def test_main_completes_commands(monkeypatch):
+    environment = {
+        "_RMSFAST_COMPLETE": "bash_complete",
+        "COMP_WORDS": "rmsfast no",
+        "COMP_CWORD": "1",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert run() == (0, "plain,normalize\n", "")
 
 
 def test_main_help_loads_no_heavy_library(tmp_path):

@@ -70,37 +70,47 @@ THREADS = click.option(
     metavar="N",
     help="At most so many; the result does not depend on it.",
 )
-WHICH = combined(
-    click.option(
-        "--tensor",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=_names,
-        help="The tensor to read, or a quoted pattern of names, as '*.weight'; may be repeated.",
-    ),
-    click.option(
-        "--axis",
-        type=int,
-        default=-1,
-        show_default=True,
-        metavar="N",
-        help="The axis that holds the coordinates of a row.",
-    ),
-    click.option(
-        "--format",
-        type=click.Choice(FORMATS),
-        help="Read unsigned integers (or void) of the width of this format as its codes, "
-        "and other tensors as they are labelled.",
-    ),
-    click.option("--dtype", metavar="D", help="Read raw binary of this dtype or storage format."),
-    click.option(
-        "--shape",
-        callback=_lengths,
-        metavar="MxN",
-        help="Of raw binary; one length may be -1. Default: -1.",
-    ),
-    THREADS,
-)
+
+
+def which(axis: int = -1, holds: str = "the coordinates of a row") -> Callable[[Command], Command]:
+    """Which tensors of a file are read, along which axis, and how."""
+    return combined(
+        click.option(
+            "--tensor",
+            multiple=True,
+            metavar="NAME",
+            shell_complete=_names,
+            help="The tensor to read, or a quoted pattern of names, as '*.weight'; may be "
+            "repeated.",
+        ),
+        click.option(
+            "--axis",
+            type=int,
+            default=axis,
+            show_default=True,
+            metavar="N",
+            help=f"The axis that holds {holds}.",
+        ),
+        click.option(
+            "--format",
+            type=click.Choice(FORMATS),
+            help="Read unsigned integers (or void) of the width of this format as its codes, "
+            "and other tensors as they are labelled.",
+        ),
+        click.option(
+            "--dtype", metavar="D", help="Read raw binary of this dtype or storage format."
+        ),
+        click.option(
+            "--shape",
+            callback=_lengths,
+            metavar="MxN",
+            help="Of raw binary; one length may be -1. Default: -1.",
+        ),
+        THREADS,
+    )
+
+
+WHICH = which()
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, non-finite numbers as null."
 )

@@ -99,7 +99,9 @@ class Column(NamedTuple):
         return max(len(line) for cell in (self.title, *self.cells) for line in cell.split("\n"))
 
 
-def print_table(names: list[str], kinds: list[str], columns: list[Column], always: int) -> None:
+def print_table(
+    names: list[str], kinds: list[str], columns: list[Column], always: int, what: str = "tensor"
+) -> None:
     """Print names, what they are in dim letters below, and numbers beside them.
 
     Numbers are never cut. A narrow terminal folds names, and shows no more columns than it has
@@ -108,12 +110,12 @@ def print_table(names: list[str], kinds: list[str], columns: list[Column], alway
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
-    table, console.width = _table(names, kinds, columns, always, console.width)
+    table, console.width = _table(names, kinds, columns, always, what, console.width)
     console.print(table)
 
 
 def _table(
-    names: list[str], kinds: list[str], columns: list[Column], always: int, width: int
+    names: list[str], kinds: list[str], columns: list[Column], always: int, what: str, width: int
 ) -> tuple[Table, int]:
     from rich.cells import cell_len
     from rich.table import Table
@@ -130,13 +132,13 @@ def _table(
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     lines = max(column.title.count("\n") for column in columns)
-    table.add_column("\n" * lines + "tensor", width=first, overflow="fold")
+    table.add_column("\n" * lines + what, width=first, overflow="fold")
     for column, column_width in zip(columns, widths, strict=False):
         title = "\n" * (lines - column.title.count("\n")) + column.title
         table.add_column(title, width=column_width, justify="right")
     for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         cells = [column.cells[i] for column in columns[: len(widths)]]
-        table.add_row(Text.assemble(name, "\n", (kind, "dim")), *cells)
+        table.add_row(Text.assemble(name, ("\n" * bool(kind) + kind, "dim")), *cells)
     return table, first + taken
 
 
