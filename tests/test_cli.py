@@ -668,7 +668,7 @@ def test_demo_prints_each_command_before_what_it_prints(demo, monkeypatch):
     assert first == f"$ cd {folder}\n"
     found = [block.split("\n", 1) for block in blocks]
     assert {line.split()[0] for line, _ in found} == {
-        "describe", "rms", "compare", "normalize", "rms-norm", "dose",
+        "describe", "rms", "compare", "normalize", "rms-norm", "dose", "windows",
     }  # fmt: skip
     for line, text in found[:2]:
         assert text == printed(*line.split(), columns=200)

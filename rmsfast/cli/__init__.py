@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 
 from rmsfast import __version__
-from rmsfast.cli import _demo, _dose, _machine, _read, _write
+from rmsfast.cli import _demo, _dose, _machine, _read, _windows, _write
 from rmsfast.cli._output import printable
 
 __all__ = ["cli", "main"]
@@ -91,6 +91,7 @@ for _command in (
     _write.rms_norm,
     _dose.dose,
     _dose.measure_dose,
+    _windows.windows,
     _machine.info,
     _machine.warmup,
     _machine.bench,

@@ -29,6 +29,7 @@ COMMANDS = (
     "dose activations.safetensors --tensor resid.5 --direction direction.npy --plot doses.png",
     "dose activations.safetensors --tensor resid.5 --direction direction.npy --alpha 0.03 "
     "-o edited.npy",
+    "windows recording.npy --rate 1000 --window 500ms --plot map.png",
 )
 NEXT = (
     "rmsfast describe activations.safetensors --tensor 'resid.[3-5]' --axis 0 --json",
@@ -46,7 +47,7 @@ def demo() -> None:
     activations.safetensors is like the residual stream of a model in bfloat16, 6 layers of 256
     tokens and 512 coordinates: the RMS grows with depth, two coordinates are massive, and one token
     of one layer is a zero row. exact.safetensors holds the same in float32, direction.npy a
-    direction to edit along. The folder is kept.
+    direction to edit along; recording.npy is a recording of 12 channels. The folder is kept.
     """
     from rmsfast.files import save_npy
 
@@ -58,6 +59,7 @@ def demo() -> None:
         _write("activations.safetensors", "BF16", codes)
         _write("exact.safetensors", "F32", stream)
         save_npy("direction.npy", _direction())
+        save_npy("recording.npy", _recording())
         for line in COMMANDS:
             click.echo(f"\n$ rmsfast {line}")
             _run(shlex.split(line))
@@ -91,6 +93,16 @@ def _direction() -> NDArray[np.float32]:
     import numpy as np
 
     return np.random.default_rng(1).normal(size=WIDTH).astype(np.float32)
+
+
+def _recording() -> NDArray[np.int16]:
+    """20 s of 12 channels, of which 7 is dead and 4 is noisy."""
+    import numpy as np
+
+    noise = np.random.default_rng(2).normal(0, 20, (20_000, 12))
+    noise[:, 4] *= 8
+    noise[:, 7] = 0
+    return noise.round().astype(np.int16)
 
 
 def _write(path: str, dtype: str, tensors: Mapping[str, NDArray[Any]]) -> None:

@@ -128,7 +128,7 @@ def _table(
     gap = 2 if sum(widths) + 2 * len(widths) + NAME_WIDTH <= width else 1
     taken = sum(widths) + gap * len(widths)
     texts = [line for kind in kinds for line in kind.split("\n")]
-    first = min(max(width - taken, NAME_WIDTH), max(map(cell_len, names + texts)))
+    first = min(max(width - taken, NAME_WIDTH), max(map(cell_len, [what, *names, *texts])))
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     lines = max(column.title.count("\n") for column in columns)

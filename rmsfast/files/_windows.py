@@ -12,10 +12,9 @@ import numpy as np
 
 from rmsfast import _launch, windows
 from rmsfast._window_sums import Windows, along
-from rmsfast.files import _tensors
 from rmsfast.files._open import StrPath
-from rmsfast.files._rows import Progress, checked_axis, reason, room, select, teller
-from rmsfast.files._tensors import Array, Box, Tensor, ahead, touched
+from rmsfast.files._rows import Names, Progress, checked_axis, reason, room, select, teller
+from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, touched
 from rmsfast.running import RunningRMS
 
 _MERGED = 64  # segments of a window, whose sums are merged for every window
@@ -28,7 +27,7 @@ def rms_windows(
     hop: int | None = None,
     axis: int = 0,
     edge: str = "valid",
-    tensor: str | None = None,
+    tensor: Names = None,
     dtype: Any = None,
     shape: Sequence[int] | None = None,
     format: str | None = None,
@@ -45,7 +44,7 @@ def rms_windows(
     axis : int, default 0
         The axis along which windows lie: the first of a recording (time, channel).
     tensor : str, optional
-        Name of the tensor; needed where the file has several.
+        Name of the tensor, or a pattern that only it fits; needed where the file has several.
     dtype, shape
         Of raw binary, as for `open_tensors`: ``dtype="int16", shape=(-1, 384)``.
     format, progress
@@ -101,7 +100,7 @@ def _windows(
     result = room(asked.result_shape, asked.default)
     times = math.prod(tensor.shape) // tensor.shape[k]
     segments = 2 * -(-asked.window // asked.hop)
-    long = asked.window * times * tensor.itemsize > _tensors.BOX_BYTES and segments <= _MERGED
+    long = asked.window * times * tensor.itemsize > BOX_BYTES and segments <= _MERGED
     for place, found in (_merged if long else _sliding)(tensor, k, asked, told):
         result[place] = found
     return result
