@@ -86,7 +86,9 @@ def run(*arguments, **options):
 
 
 def test_describe_json_holds_every_number(write):
-    assert described(write("m.safetensors", BFLOAT16)) == {
+    found = described(write("m.safetensors", BFLOAT16))
+    worst = found["tensors"][0].pop("worst")
+    assert found == {
         "file": "m.safetensors",
         "tensors": [
             {
@@ -105,9 +107,24 @@ def test_describe_json_holds_every_number(write):
                 "peak": 8.0,
                 "peak_index": [1, 1],
                 "peak_share_max": pytest.approx(0.64, rel=1e-15),
+                "count": 8,
+                "mean": 2.625,
+                "std": pytest.approx(math.sqrt(15.625 - 2.625**2), rel=1e-15),
+                "min": 0.0,
+                "max": 8.0,
+                "peak_share": pytest.approx(64 / 125, rel=1e-15),
+                "crest": pytest.approx(8 / math.sqrt(15.625), rel=1e-15),
+                "n_nan": 0,
+                "n_inf": 0,
+                "n_zero": 4,
             }
         ],
     }
+    share = pytest.approx(0.64, rel=1e-15)
+    assert worst == [
+        {"row": 1, "rms": 5.0, "peak": 8.0, "peak_index": 1, "peak_share": share},
+        {"row": 0, "rms": 2.5, "peak": 4.0, "peak_index": 1, "peak_share": share},
+    ]
 
 
 def test_describe_json_writes_numbers_that_are_not_finite_as_null(write):
@@ -169,7 +186,8 @@ def test_describe_empty_tensors_have_no_numbers(write):
 
 
 def test_describe_table_shows_every_number(write):
-    _, *lines = printed("describe", write("m.safetensors", BFLOAT16)).splitlines()
+    _, *lines, last = printed("describe", write("m.safetensors", BFLOAT16)).splitlines()
+    assert last == "largest row RMS: 5 in row 1, coordinate 1 makes 0.64 of its squares"
     assert [line.split() for line in lines] == [
         ["row", "RMS", "zero", "NaN", "Inf", "peak", "share"],
         [
@@ -227,7 +245,7 @@ def test_describe_names_cannot_act_on_the_terminal(write):
     content = safetensors({name: entry("U8", [1], 0, 1), "odd": entry(name, [0], 1, 1)}, b"\3")
     output = printed("describe", write("m.safetensors", content), columns=200)
     escaped = r"\x1b[2J\nx[red]\u202e"
-    assert output.count(escaped) == 2 + 1  # a name, a dtype and a reason
+    assert output.count(escaped) == 4  # a name, twice, a dtype and a reason
     assert all(line.isprintable() for line in output.splitlines())
 
 
@@ -389,6 +407,42 @@ def test_compare_reference_chooses_the_denominator(write):
     write("y.npy", np.array([[4.0, 4.0]]))
     [found] = compared("x.npy", "y.npy", "--reference", "x_hat")["tensors"]
     assert (found["rmse"], found["relative_rmse"]) == (2.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("reference", "size"), [("mean", 2.0), ("range", 8.0), ("std", math.sqrt(10)), ("max", 6.0)]
+)
+def test_compare_reference_of_the_values_of_x(write, reference, size):
+    write("x.npy", np.array([[-2.0, 0.0], [4.0, 6.0]]))
+    write("y.npy", np.array([[-2.0, 0.0], [4.0, 8.0]]))
+    [found] = compared("x.npy", "y.npy", "--reference", reference)["tensors"]
+    assert found["relative_rmse"] == pytest.approx(1 / size, rel=1e-15)
+
+
+def test_compare_json_has_every_field_and_the_worst_rows(write):
+    write("x.npy", np.array([[1.0, 1.0], [2.0, 2.0]]))
+    write("y.npy", np.array([[1.0, 1.0], [2.0, 0.0]]))
+    [found] = compared("x.npy", "y.npy")["tensors"]
+    assert (found["max_abs_error"], found["max_error_index"], found["n_equal"]) == (2.0, 3, 3)
+    assert (found["bias"], found["sqnr_db"]) == (-0.5, pytest.approx(10 * math.log10(2.5)))
+    assert [row["row"] for row in found["worst"]] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("command", "title"), [(["describe", "x.npy"], "x.npy"), (["compare", "x.npy", "y.npy"], "y")]
+)
+def test_plot_option_writes_a_picture(write, command, title):
+    pytest.importorskip("matplotlib")
+    write("x.npy", np.array([[1.0, 1.0], [2.0, 2.0]]))
+    write("y.npy", np.array([[1.0, 1.0], [2.0, 0.0]]))
+    assert title in printed(*command, "--plot", "x.png")
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_plot_option_without_rows_is_refused(write, capsys):
+    pytest.importorskip("matplotlib")
+    assert main(["describe", write("x.npy", np.zeros((0, 2))), "--plot", "x.png"]) == 2
+    assert capsys.readouterr() == ("", "rmsfast: x.npy: plot must have rows to show, got none\n")
 
 
 @pytest.mark.parametrize(("limit", "code"), [("0.5", 0), ("0.25", 0), ("0.2", 1)])
@@ -682,7 +736,7 @@ def test_demo_ends_with_commands_that_run(demo, monkeypatch, capsys):
     assert len(lines) == 2
     for line in lines:
         assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
-    assert "errors.csv" in os.listdir(folder)
+    assert {"errors.csv", "errors.png"} <= set(os.listdir(folder))
 
 
 def test_demo_activations_grow_and_have_one_zero_row(demo):

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import click
 
 from rmsfast import __version__
-from rmsfast.cli import _demo, _dose, _machine, _read, _windows, _write
+from rmsfast.cli import _compare, _demo, _describe, _dose, _machine, _windows, _write
 from rmsfast.cli._output import printable
 
 __all__ = ["cli", "main"]
@@ -84,9 +84,9 @@ def cli(context: click.Context) -> None:
 
 
 for _command in (
-    _read.describe,
-    _read.rms,
-    _read.compare,
+    _describe.describe,
+    _describe.rms,
+    _compare.compare,
     _write.normalize,
     _write.rms_norm,
     _dose.dose,

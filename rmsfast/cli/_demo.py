@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LAYERS, TOKENS, WIDTH = 6, 256, 512
 MASSIVE = (107, 380)  # coordinates
 COMMANDS = (
-    "describe activations.safetensors",
+    "describe activations.safetensors --plot rows.png",
     "rms activations.safetensors --tensor resid.5 -o row_rms.npy",
     "compare exact.safetensors activations.safetensors --fail-over 0.01",
     "normalize activations.safetensors --zero zero -o unit.safetensors",
@@ -34,7 +34,7 @@ COMMANDS = (
 NEXT = (
     "rmsfast describe activations.safetensors --tensor 'resid.[3-5]' --axis 0 --json",
     "rmsfast rms activations.safetensors --tensor resid.5 | sort -g | tail -3",
-    "rmsfast compare exact.safetensors activations.safetensors --csv errors.csv",
+    "rmsfast compare exact.safetensors activations.safetensors --csv errors.csv --plot errors.png",
     "rmsfast describe YOUR_FILE",
     "rmsfast COMMAND --help",
 )

@@ -45,13 +45,15 @@ def index_text(index: Sequence[int] | None) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold of a value: null for numbers that are not finite."""
+    """What JSON can hold of a value: null for what is not finite, two numbers for a complex one."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     if hasattr(value, "tolist"):  # of NumPy
         return plain(value.tolist())
+    if isinstance(value, complex):
+        return [plain(value.real), plain(value.imag)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -6,10 +6,11 @@ of 800 pixels.
 
 from rmsfast.plots._bench import report, scaling
 from rmsfast.plots._doses import measure_dose, predict_dose
-from rmsfast.plots._rows import compare, describe
+from rmsfast.plots._rows import MOST, compare, describe
 from rmsfast.plots._windows import windows
 
 __all__ = [
+    "MOST",
     "compare",
     "describe",
     "measure_dose",
