@@ -1,6 +1,7 @@
 """Whole files of edited rows: the bits of the call in memory, complete or as they were."""
 
 import os
+import re
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,15 @@ from test_files_formats import values_of
 from test_files_writing import numbers, write
 
 import rmsfast
-from rmsfast.files import Tensor, _tensors, apply_dose, open_tensors, writing
+from rmsfast.files import (
+    Tensor,
+    _tensors,
+    apply_dose,
+    measure_dose,
+    open_tensors,
+    predict_dose,
+    writing,
+)
 
 pytest.importorskip("h5py")
 
@@ -112,3 +121,51 @@ def test_file_dose_tells_its_progress_to_the_total(tmp_path):
     path, told = write(tmp_path / "x.npy", values_of((10, 24), "float32")), []
     apply_dose(path, path, U, 0.1, progress=lambda *each: told.append(each))
     assert told == [(384, 960), (768, 960), (960, 960)]
+
+
+def check_fields(found, expected):
+    assert found.header == expected.header
+    for name in expected.names():
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_file_prediction_is_that_of_the_array(tmp_path, axis):
+    x, alphas = values_of((6, 8, 10), "float32"), [0.1, -0.01]
+    np.save(tmp_path / "x.npy", np.asarray(x, order="F"))
+    u = U[: x.shape[axis]]
+    [found] = predict_dose(tmp_path / "x.npy", u, alphas, axis=axis, storage="bfloat16")
+    check_fields(
+        found.prediction, rmsfast.predict_dose(x, u, alphas, axis=axis, storage="bfloat16")
+    )
+    np.testing.assert_array_equal(found.floor, rmsfast.dose_floor(x, axis=axis))
+
+
+def test_file_prediction_of_codes_has_floors_of_their_numbers(tmp_path):
+    x = values_of((20, 24), ml_dtypes.bfloat16)
+    [found] = predict_dose(write(tmp_path / "x.safetensors", x), U, [0.03])
+    check_fields(found.prediction, rmsfast.predict_dose(x, U, [0.03]))
+    np.testing.assert_array_equal(found.floor, rmsfast.dose_floor(x))
+
+
+def test_file_measurement_is_that_of_the_arrays(tmp_path):
+    told = {"measured_at": "in y", "clean_source": "x"}
+    clean, after = values_of((20, 24), ml_dtypes.bfloat16), values_of((20, 24), "float32", seed=1)
+    paths = write(tmp_path / "x.safetensors", clean), write(tmp_path / "y.npy", after)
+    [found] = measure_dose(*paths, direction=U, alpha=0.1, **told)
+    check_fields(found.report, rmsfast.measure_dose(clean, after, direction=U, alpha=0.1, **told))
+
+
+@pytest.mark.parametrize(
+    ("direction", "options", "fault"),
+    [
+        (np.ones((20, 24)), {}, "predict_dose: direction must have one axis, got shape (20, 24)"),
+        (U[:3], {}, "tensor 'x': direction must have shape (24,), or one that goes with "),
+        (U, {"rounding": "stochastic"}, "rounding must be 'nearest_even' or 'toward_zero' for "),
+        (U, {"tensor": "z*"}, "x.npy: tensor must be one of 'x', got 'z*'"),
+    ],
+)
+def test_file_prediction_refusal_is_one_line(tmp_path, direction, options, fault):
+    path = write(tmp_path / "x.npy", values_of((20, 24), "float32"))
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        predict_dose(path, direction, [0.1], **options)

@@ -13,7 +13,7 @@ from processes import PACKAGE
 from test_files import only
 from test_files_formats import gathered, values_of
 
-from rmsfast import rms, scale_to_rms
+from rmsfast import files, rms, rms_norm, scale_to_rms
 from rmsfast.files import Tensor, _tensors, describe, normalize, open_tensors, save_npy, writing
 
 h5py = pytest.importorskip("h5py")
@@ -278,3 +278,16 @@ def test_normalize_tells_its_progress_in_bytes(tmp_path, monkeypatch):
     told = []
     normalize(tmp_path / "x.npy", tmp_path / "y.npy", progress=lambda *each: told.append(each))
     assert told == [(64, 160), (128, 160), (160, 160)]
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rms_norm_has_the_bits_of_the_array(tmp_path, monkeypatch, dtype, axis):
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 200)
+    x = values_of((50, 6), getattr(ml_dtypes, dtype) if dtype in NARROW else dtype)
+    gain = np.linspace(-1, 2, x.shape[axis])
+    path = write(tmp_path / "x.safetensors", x)
+    files.rms_norm(path, tmp_path / "y.npy", gain, axis=axis, gain_offset=1.0)
+    expected = rms_norm(x, gain, axis=axis, gain_offset=1.0)
+    found = numbers(only(open_tensors(tmp_path / "y.npy")))
+    assert (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())

@@ -11,7 +11,6 @@ import numpy as np
 
 from rmsfast import _arguments, dose
 from rmsfast._dose_report import DoseReport
-from rmsfast.files import _tensors
 from rmsfast.files._open import StrPath
 from rmsfast.files._rows import (
     Names,
@@ -27,8 +26,6 @@ from rmsfast.files._rows import (
 )
 from rmsfast.files._tensors import Array, Box, Tensor
 from rmsfast.files._writers import writing
-
-_VALUES = 1 << 21  # of a box whose rows are edited
 
 
 def apply_dose(
@@ -161,8 +158,7 @@ class _Edit(NamedTuple):
     def blocks(self) -> Iterator[tuple[int, Box, Array]]:
         """Boxes of whole rows that follow one another in C order, and the first row of each."""
         tensor, k, shape = self.tensor, self.axis, self.tensor.shape
-        most = min(_VALUES, _tensors.BOX_BYTES // tensor.itemsize)
-        for box, values in whole_rows(tensor, k, most):
+        for box, values in whole_rows(tensor, k):
             for run in _runs(box, shape, k):
                 starts = tuple(part.start for part in kept(run, k))
                 first = np.ravel_multi_index(starts, self.alphas.shape) if starts else 0

@@ -28,8 +28,6 @@ from rmsfast.files._rows import (
 )
 from rmsfast.files._tensors import Array, Box, Tensor, touched
 
-_VALUES = 1 << 21  # of a box
-
 
 @dataclass(frozen=True)
 class Predicted:
@@ -132,7 +130,7 @@ def predict_dose(
         rows = _Rows(each, axis)
         store = storage or each.format or each.dtype
         try:
-            for box, values in whole_rows(each, rows.axis, _VALUES):
+            for box, values in whole_rows(each, rows.axis):
                 tried = dose.predict_dose(
                     values, direction, alphas, axis=axis, storage=storage, format=each.format,
                     **options,
@@ -210,7 +208,7 @@ def measure_dose(
         try:
             if why := fault_of(clean, after):
                 raise ValueError(why)
-            for box, values in whole_rows(clean, rows.axis, _VALUES):
+            for box, values in whole_rows(clean, rows.axis):
                 before, behind, codes = alike(clean, after, values, touched(after.values(box)))
                 report = dose.measure_dose(
                     before, behind, measured_at=measured_at, clean_source=clean_source, axis=axis,

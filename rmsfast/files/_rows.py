@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmsfast import _arguments
+from rmsfast.files import _tensors
 from rmsfast.files._open import StrPath, open_tensors
 from rmsfast.files._tensors import Array, Box, Tensor, ahead, boxes, brief, touched
 from rmsfast.reductions import rms
@@ -31,6 +32,7 @@ _FUNCTIONS = (
     "predict_dose",
     "measure_dose",
 )
+WRITTEN_VALUES = 1 << 21  # of a box of which as many are made
 _NAMES_SHOWN = 8  # in an error text
 _ROWS = 1 << 17  # of a box at most, however short: what is told of them takes room too
 _SPILLED_BYTES = 1 << 24  # of the values of rows: more are kept in a temporary file
@@ -172,12 +174,13 @@ class WholeRows(NamedTuple):
     cuts: tuple[int, ...]
 
 
-def whole_rows(tensor: Tensor, k: int | None, most: int) -> Iterator[tuple[Box, Array]]:
-    """Boxes of whole rows along an axis, of at most so many values or one row, read ahead."""
+def whole_rows(tensor: Tensor, k: int | None) -> Iterator[tuple[Box, Array]]:
+    """Boxes of whole rows along an axis, read ahead."""
     assert tensor.source is not None
     layout, n = tensor.source, 1 if k is None else tensor.shape[k]
     steps = tuple(n if j == k else step for j, step in enumerate(layout.steps))
     whole = WholeRows(layout.order, steps, (0, n) if k == 0 else layout.cuts)
+    most = min(WRITTEN_VALUES, _tensors.BOX_BYTES // tensor.itemsize)
     found = boxes(tensor.shape, whole, max(1, most), None)
     yield from ahead((box, touched(tensor.values(box))) for box in found)
 

@@ -11,6 +11,7 @@ import numpy as np
 from rmsfast import _arguments, _formats, scaling
 from rmsfast.files._open import StrPath
 from rmsfast.files._rows import (
+    WRITTEN_VALUES,
     Names,
     Progress,
     check_readable,
@@ -28,8 +29,6 @@ from rmsfast.files._writers import writing
 from rmsfast.scaling import scale_to_rms
 
 Blocks = Callable[[Tensor, Callable[[int], None]], Iterator[tuple[Box, Array]]]
-
-_VALUES = 1 << 21  # of a box whose rows are scaled
 
 
 def normalize(
@@ -145,7 +144,7 @@ def rms_norm(
     tensors = choose(path, tensor, format, dtype, shape)
 
     def normed(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array]]:
-        for box, values in whole_rows(each, checked_axis(each, axis), _VALUES):
+        for box, values in whole_rows(each, checked_axis(each, axis)):
             yield box, scaling.rms_norm(
                 values, gain, eps=eps, axis=axis, gain_offset=gain_offset, cast=cast,
                 eps_mode=eps_mode, format=each.format,
@@ -188,7 +187,7 @@ def _scaled_blocks(
         return
     k = checked_axis(tensor, axis)
     sizes: Array | None = None
-    for box, values in tensor.blocks(k, _VALUES * tensor.stored.itemsize):
+    for box, values in tensor.blocks(k, WRITTEN_VALUES * tensor.stored.itemsize):
         if k is None or values.shape[k] == tensor.shape[k]:
             try:
                 yield box, scale_to_rms(values, target, axis=axis, zero=zero, format=tensor.format)
