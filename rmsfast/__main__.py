@@ -12,11 +12,14 @@ def main() -> NoReturn:
         sys.stderr.write('rmsfast: needs click and rich, try: pip install "rmsfast[cli]"\n')
         sys.exit(2)
 
-    from rmsfast import cli
-
     # Leave as from an exception, so that a temporary file is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    sys.exit(cli.main())
+    try:
+        from rmsfast import cli
+
+        sys.exit(cli.main())
+    except KeyboardInterrupt:  # while modules are loaded
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -532,6 +532,30 @@ def test_main_bad_file_ends_process_with_2_and_no_traceback(tmp_path):
     assert re.fullmatch("rmsfast: x.npy: not a valid .npy header: EOF.*\n", errors)
 
 
+COMMANDS = {
+    "describe": ["x.npy"],
+    "rms": ["x.npy", "-o", "out.npy"],
+    "compare": ["y.npy", "x.npy"],
+    "normalize": ["x.npy", "-o", "out.npy"],
+    "rms-norm": ["y.npy", "--gain", "x.npy", "-o", "out.npy"],
+    "dose": ["y.npy", "--direction", "x.npy", "--alpha", "1", "-o", "out.npy"],
+    "measure-dose": ["y.npy", "x.npy", "--measured-at", "a", "--clean-source", "b"],
+    "windows": ["x.npy", "--window", "2", "-o", "out.npy"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_main_damaged_file_ends_any_process_with_2_and_one_line(write, command):
+    write("y.npy", np.ones((2, 2)))
+    content = Path("y.npy").read_bytes()
+    Path("x.npy").write_bytes(content[:-1])
+    code, output, errors = run(command, *COMMANDS[command])
+    assert (code, output) == (2, "")
+    assert errors.startswith("rmsfast: x.npy: ")
+    assert errors.count("\n") == 1
+    assert sorted(os.listdir()) == ["x.npy", "y.npy"]
+
+
 @pytest.mark.parametrize("count", [1, 500], ids=["short", "long"])
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
 def test_main_closed_pipe_is_quiet(write, options, count):

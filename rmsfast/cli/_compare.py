@@ -91,6 +91,8 @@ def compare(
         click.echo(printable(f"{file_hat} beside {file}: relative RMSE over the {size}"))
         _print_differences([each for each in found if each.error is None])
         print_unread(found, "not compared")
+        if not found:
+            click.echo("no tensors")
     return int(fail_over is not None and any(_beyond(each, fail_over) for each in found))
 
 
