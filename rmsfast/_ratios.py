@@ -74,15 +74,16 @@ def quotients(
     found: np.ndarray,
     flags: np.ndarray,
     threads: int | None,
-    keys: tuple[Hashable, ...] = (None, None),
+    keys: tuple[Hashable, ...] = (),
 ) -> None:
     """Errors over sizes, and flags, of walks of errors and of what sizes are made of.
 
     `keys` as for `_launch.compiled`, of the types of each walk.
     """
     plan, divide = walks[0].plan, _launch.kernel("ratios")
+    keys = keys or (None,) * len(walks)
     if plan.length <= BLOCK and plan.rows * plan.length <= UNPIECED and not plan.columns:
-        pairs = zip(walks, hows, keys, strict=False)
+        pairs = zip(walks, hows, keys, strict=True)
         sums = [_sums.rows_of(w, h, 0, plan.rows, 0, 1, threads, key) for w, h, key in pairs]
         args = (sums[0], sums[-1], kind, spare, found, flags, 0, plan.rows)
         _launch.call(divide, args, found.dtype)

@@ -123,4 +123,5 @@ def _print_comparison(ratios: list[dict[str, Any]], least: float | None) -> int:
     click.echo(
         f"median of {len(ratios)} ratios of shares of the ceiling, new over old: {middle:.3f}"
     )
+    click.echo(f"{roofline.agreeing(ratios)} of them are 1 within their spread")
     return int(bool(failed))
