@@ -21,6 +21,7 @@ SOURCES = (
     "_terms.py",
     "_memory.py",
     "_lanes.py",
+    "_column_lanes.py",
     "_swift.py",
     "_stores.py",
     "_kernels.py",

@@ -7,16 +7,9 @@ by side, and so on as for `awkward`. A tile is `tile` rows, or what is left of a
 import numpy as np
 from numba import prange
 
+from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns
 from rmsfast._kernels import checked, inner, parallel, serial, store_found, store_roots
-from rmsfast._lanes import (
-    DEPTH,
-    accumulate_columns,
-    clear_columns,
-    columns_tuple,
-    field_space,
-    reduce_columns,
-    state_size,
-)
+from rmsfast._lanes import DEPTH, columns_tuple, field_space, state_size
 from rmsfast._layout import APART
 from rmsfast._memory import (
     address,

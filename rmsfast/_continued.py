@@ -12,6 +12,7 @@ The lanes of all rows are one array of float64: for every scale, component and l
 import numpy as np
 from numba import prange
 
+from rmsfast._column_lanes import accumulate_columns, reduce_columns
 from rmsfast._kernels import (
     DOWN,
     DOWN_EXPONENT,
@@ -26,14 +27,7 @@ from rmsfast._kernels import (
     serial,
     store,
 )
-from rmsfast._lanes import (
-    DEPTH,
-    accumulate,
-    accumulate_columns,
-    columns_tuple,
-    reduce_columns,
-    state_size,
-)
+from rmsfast._lanes import DEPTH, accumulate, columns_tuple, state_size
 from rmsfast._memory import (
     address,
     addresses,

@@ -18,6 +18,7 @@ windows. Behind time there may be one axis more, of the `numbers` that are one v
 import numpy as np
 from numba import prange
 
+from rmsfast._column_lanes import accumulate_columns, clear_columns
 from rmsfast._kernels import (
     DOWN,
     DOWN_EXPONENT,
@@ -30,7 +31,7 @@ from rmsfast._kernels import (
     root,
     serial,
 )
-from rmsfast._lanes import DEPTH, accumulate_columns, clear_columns, state_size
+from rmsfast._lanes import DEPTH, state_size
 from rmsfast._memory import (
     address,
     addresses,

@@ -20,6 +20,7 @@ LAYERS = [
         "_terms",
         "_memory",
         "_lanes",
+        "_column_lanes",
         "_swift",
         "_stores",
         "_kernels",
@@ -75,6 +76,7 @@ MODULES = sorted({module_of(path) for path in FILES})
 MAY_IMPORT = {
     "_vectors": {"numba", "llvmlite"},
     "_lanes": {"numba", "llvmlite"},
+    "_column_lanes": {"numba", "llvmlite"},
     "_memory": {"numba", "llvmlite"},
     "_terms": {"numba", "llvmlite"},
     "_swift": {"llvmlite"},
