@@ -132,11 +132,6 @@ def test_describe_of_complex_axes_and_layouts_have_the_same_bits():
     assert expected.peak_index == np.abs(z).argmax()
 
 
-def test_describe_of_complex_values_of_any_threads_has_the_same_bits():
-    z = make((300, 1024), C16, seed=7)
-    same_fields(describe(z, threads=2), describe(z, threads=1))
-
-
 def test_describe_of_complex64_has_the_bits_and_dtypes_of_rms():
     z = make((5, 20_000), np.complex64, seed=8)
     found = describe(z)
