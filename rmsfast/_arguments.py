@@ -200,7 +200,7 @@ def common_shape(
             )
         if m != n and m not in (1, -1) and n not in (1, -1):
             raise ValueError(f"{function}: {names[0]} and {names[1]} must match, got {actual}")
-        shape.append(n if m in (1, -1) else m)
+        shape.append(n if m == -1 or (m == 1 and n != -1) else m)
     return tuple(shape), axes
 
 
