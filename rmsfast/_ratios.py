@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _launch, _layout, _sums
+from rmsfast import _arguments, _launch, _layout, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._partial import BLOCK
 
@@ -20,6 +20,20 @@ REFERENCES = {
     "std": "DEVIATION",
     "max": "MAX",
 }
+ZERO = ("raise", "ieee", "nan")
+
+
+def numbers(inputs: Inputs, reference: Any) -> np.ndarray | None:
+    """The sizes of a reference that is given as numbers, one a row; None for a named one."""
+    if not isinstance(reference, str):
+        found = _arguments.sizes(inputs.function, reference, inputs.result_shape)
+        return found.reshape(inputs.rows_shape)
+    _arguments.check_choice(inputs.function, "reference", reference, tuple(REFERENCES))
+    if inputs.is_complex and reference == "range":
+        raise TypeError(
+            f"{inputs.function}: x must be real for reference='range', got a complex dtype"
+        )
+    return None
 
 
 def ratios(
@@ -33,8 +47,7 @@ def ratios(
         return found.reshape(inputs.rows_shape), flags.reshape(inputs.rows_shape)
     omit = True if inputs.nan_policy != "propagate" else None
     exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
-    operands = inputs.operands()
-    errors = _layout.walk(inputs.shape, inputs.axes, operands)
+    errors = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
     plan = errors.plan
     walks = [errors]
     hows: list[_sums.How] = [(omit, exact, None)]
@@ -43,13 +56,9 @@ def ratios(
     if numbers is not None:
         spare[:, 0] = _layout.to_walk(numbers, plan)
     else:
-        x, y = zip(inputs.arrays, inputs.kinds, strict=True)
-        x, y = (y, x) if reference == "x_hat" else (x, y)
-        # Beside complex numbers real ones are walked alike: as two numbers a value.
-        own = [x, None, y if omit or inputs.is_complex else None, *operands[3:]]
-        kind = getattr(kernels, REFERENCES[reference])
+        own, kind = size_operands(inputs, reference)
         squares = kind in (kernels.SQUARES, kernels.DEVIATION)
-        complex_size = x[0].dtype.kind == "c" and kind != kernels.SQUARES
+        complex_size = is_complex(own) and kind != kernels.SQUARES
         if complex_size:
             spare, centres = _complex_sizes(inputs, own, omit, plan, reference)
         elif reference == "std":
@@ -93,6 +102,20 @@ def quotients(
         sums = _sums.partials(walks, hows, piece, threads, keys)
         args = (sums[0], sums[-1], kind, spare[part], found[part], flags[part], 0, piece.rows)
         _launch.call(divide, args, found.dtype)
+
+
+def size_operands(inputs: Inputs, reference: str) -> tuple[list[_layout.Operand], int]:
+    """What is walked for a reference, and the kind of size that is made of it."""
+    x, y = zip(inputs.arrays, inputs.kinds, strict=True)
+    x, y = (y, x) if reference == "x_hat" else (x, y)
+    # Beside complex numbers real ones are walked alike: as two numbers a value.
+    both = inputs.nan_policy != "propagate" or inputs.is_complex
+    own = [x, None, y if both else None, *inputs.operands()[3:]]
+    return own, getattr(_launch.kernel_module("_relative"), REFERENCES[reference])
+
+
+def is_complex(operands: list[_layout.Operand]) -> bool:
+    return operands[0] is not None and operands[0][1].startswith("complex")
 
 
 Centres = tuple[np.ndarray, _layout.Operand]  # means of rows: what rounding took, broadcast to x

@@ -209,7 +209,7 @@ def relative_rmse(
     np.float64(1.0)
     """
     function = "relative_rmse"
-    _arguments.check_choice(function, "zero", zero, ("raise", "ieee", "nan"))
+    _arguments.check_choice(function, "zero", zero, _ratios.ZERO)
     named = type(reference) is str and reference in _ratios.REFERENCES
     if named and where is weights is None and nan_policy == "propagate":
         result = _small.related(
@@ -231,17 +231,7 @@ def relative_rmse(
         threads,
     )
     inputs.options |= {"reference": reference, "zero": zero}
-    numbers = None
-    if isinstance(reference, str):
-        _arguments.check_choice(function, "reference", reference, tuple(_ratios.REFERENCES))
-        if inputs.is_complex and reference == "range":
-            raise TypeError(
-                f"{function}: x must be real for reference='range', got a complex dtype"
-            )
-    else:
-        numbers = _arguments.sizes(function, reference, inputs.result_shape).reshape(
-            inputs.rows_shape
-        )
+    numbers = _ratios.numbers(inputs, reference)
     if _launch.kernels() is None:
         return inputs.by_reference()
     ratios, flags = _ratios.ratios(inputs, reference, numbers)

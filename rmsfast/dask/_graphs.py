@@ -1,0 +1,223 @@
+"""From a call to a graph: chunks that match, states of chunks, a tree that joins them, results.
+
+Data is never gathered into other chunks, only cut finer where two arrays differ. Where no reduced
+axis is cut, each chunk holds whole rows, and is a call of the public function.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.graph_manipulation import clone
+
+from rmsfast import _arguments, _launch, _ratios, _sums
+from rmsfast._inputs import Inputs
+from rmsfast._partial import BLOCK
+from rmsfast.dask import _states
+from rmsfast.dask._states import EXTENTS, SQUARES, Form, Task
+
+APART_BYTES = 1 << 26  # of states of the rows of a chunk: beyond, chunks join those of their blocks
+
+Labels = tuple[int, ...]
+
+
+class Call:
+    """A reduction of Dask arrays: arguments checked, chunks matched."""
+
+    def __init__(
+        self, function: str, given: dict[str, Any], options: dict[str, Any], axis: Any,
+        keepdims: bool = False,
+    ) -> None:  # fmt: skip
+        self.function, self.keepdims = function, keepdims
+        found = {name: lazy(function, name, a) for name, a in given.items() if a is not None}
+        arrays = {name: a for name, a in found.items() if isinstance(a, da.Array)}
+        self.options = options | {name: a for name, a in found.items() if name not in arrays}
+        alike = {name: like(a) for name, a in found.items()}
+        pair = tuple(alike.pop(name) for name in ("x", "x_hat") if name in found)
+        alike |= {name: options.get(name) for name in ("nan_policy", "dtype", "format")}
+        absent = {"where": None, "weights": None, "out": None, "threads": None}
+        self.checked = Inputs(function, pair, axis, keepdims, **absent | alike)
+        self.axes, ndim = self.checked.axes, len(self.checked.shape)
+        if self.checked.scalar:
+            arrays = {name: a.reshape(1) for name, a in arrays.items()}
+        self.every = tuple(range(ndim))
+        self.rows = tuple(k for k in self.every if k not in self.axes)
+        self.out = self.every if keepdims and not self.checked.scalar else self.rows
+        self.match(arrays)
+        if self.cut and _launch.kernels() is None:  # whole rows, for want of states
+            self.match({name: a.rechunk(self.uncut(a)) for name, a in self.arrays.items()})
+
+    def match(self, arrays: dict[str, Any]) -> None:
+        """Cut chunks finer where those of two arrays differ."""
+        pairs = [
+            each for a in arrays.values() for each in (a, self.every[len(self.every) - a.ndim :])
+        ]
+        chunks, matched = da.unify_chunks(*pairs, warn=False)
+        self.arrays = dict(zip(arrays, matched, strict=True))
+        self.chunks = [chunks[k] for k in self.every]
+        self.cut = [k for k in self.axes if len(self.chunks[k]) > 1]
+        self.blocks = self.ends_on_blocks()
+
+    def uncut(self, array: Any) -> dict[int, int]:
+        return {k - len(self.every): -1 for k in self.axes if k >= len(self.every) - array.ndim}
+
+    def ends_on_blocks(self) -> dict[int, tuple[int, ...]]:
+        """The axis along which chunks end on blocks, and how many each has; else empty."""
+        shape, long = self.checked.shape, [k for k in self.axes if self.checked.shape[k] > 1]
+        if len(self.cut) != 1 or self.cut != long[:1]:
+            return {}
+        lengths = self.chunks[long[0]]
+        step = math.prod(shape[k] for k in long[1:]) * (1 + self.checked.is_complex)
+        if any(n * step % BLOCK for n in lengths[:-1]):
+            return {}
+        return {long[0]: tuple(-(-n * step // BLOCK) for n in lengths)}
+
+    # Graphs -------------------------------------------------------------------------------------
+
+    def whole(self, *more: Any, names: tuple[str, ...] = (), **options: Any) -> Any:
+        """The results of chunks that hold whole rows."""
+        task = self.task(SQUARES)._replace(names=(*self.arrays, *names))
+        task = task._replace(options=self.options | options)
+        function = partial(_states.whole, task=task, keepdims=len(self.out) == len(self.every))
+        return self.blockwise(function, self.out, self.checked.dtype, *self.operands(), *more)
+
+    def task(self, form: Form, reference: str | None = None) -> Task:
+        rows = math.prod(max(self.chunks[k]) for k in self.rows)
+        lead = None
+        for axis, counts in self.blocks.items():
+            if rows * sum(counts) * form.dtype.itemsize <= APART_BYTES:
+                lead = axis
+        names = tuple(self.arrays)
+        return Task(self.function, names, self.axes, self.options, form, lead, reference)
+
+    def totals(self, task: Task, *more: Any) -> Any:
+        """States of whole rows, of length 1 along the reduced axes."""
+        lengths = {} if task.lead is None else self.blocks
+        dtype = task.form.dtype
+        found = self.blockwise(
+            partial(_states.states, task=task), self.every, dtype, *self.operands(), *more,
+            lengths=lengths,
+        )  # fmt: skip
+        join = partial(_states.combined, form=task.form)
+        return da.reduction(
+            found,
+            _states.same,
+            join,
+            axis=self.axes,
+            keepdims=True,
+            dtype=dtype,
+            combine=join if task.lead is None else _states.same,
+            meta=found._meta,
+            name=f"rmsfast-{self.function}",
+        )
+
+    def result(self, function: Any, *operands: Any) -> Any:
+        """What a function makes of the states of whole rows."""
+        return self.blockwise(function, self.out, self.checked.dtype, *operands)
+
+    def blockwise(
+        self, function: Any, out: Labels, dtype: np.dtype, *operands: Any,
+        lengths: dict[int, tuple[int, ...]] | None = None,
+    ) -> Any:  # fmt: skip
+        """What a function makes of blocks, along reduced axes one element a chunk."""
+        chunks = {k: (1,) * len(c) if k in self.axes else c for k, c in enumerate(self.chunks)}
+        chunks |= lengths or {}
+        if lengths is None:
+            chunks |= dict.fromkeys(self.axes, (1,))
+        return da.blockwise(
+            function,
+            out,
+            *operands,
+            adjust_chunks={k: chunks[k] for k in out},
+            align_arrays=False,
+            dtype=dtype,
+            meta=np.empty((0,) * len(out), dtype),
+            token=f"rmsfast-{self.function}",
+        )
+
+    def operands(self) -> list[Any]:
+        """Arrays and the labels of their axes in turn, as Dask takes them."""
+        last = len(self.every)
+        return [e for a in self.arrays.values() for e in (a, self.every[last - a.ndim :])]
+
+    def again(self) -> None:
+        """Go on with copies of the graphs of the arrays.
+
+        What two passes share would be kept in memory from the first to the second.
+        """
+        copies = clone(*self.arrays.values(), seed="rmsfast")
+        self.arrays = dict(zip(self.arrays, copies, strict=True))
+
+
+def roots(call: Call) -> Any:
+    """Root mean squares."""
+    if not call.cut:
+        return call.whole()
+    task, dtype = call.task(SQUARES), call.checked.dtype
+    kinds, weighted = call.checked.stored, call.checked.weights is not None
+    single = dtype == np.float32 and _sums.exact(kinds, dtype, weighted) is None
+    finish = partial(_states.roots, task=task, dtype=dtype, single=single, keepdims=call.keepdims)
+    return call.result(finish, call.totals(task), call.every)
+
+
+def ratios(call: Call, reference: Any, zero: str) -> Any:
+    """Relative errors."""
+    function, checked = call.function, call.checked
+    _arguments.check_choice(function, "zero", zero, _ratios.ZERO)
+    more: list[Any] = []
+    if not isinstance(reference, str):
+        size = reference if isinstance(reference, da.Array) else np.asarray(reference)
+        size = lazy(function, "reference", size)
+        _ratios.numbers(checked, like(size))
+        labels = call.out[len(call.out) - size.ndim :]
+        chunks = {n: call.chunks[k] for n, k in enumerate(labels) if size.shape[n] > 1}
+        more = [size.rechunk(chunks), labels]
+        if not call.cut:
+            return call.whole(*more, names=("reference",), zero=zero)
+        task = call.task(SQUARES)
+        found = call.totals(task)
+    else:
+        _ratios.numbers(checked, reference)
+        if not call.cut:
+            return call.whole(reference=reference, zero=zero)
+        squares = reference in ("x", "x_hat", "std")
+        second = SQUARES if squares else EXTENTS
+        form = Form(SQUARES.folds + second.folds, SQUARES.nothing + second.nothing)
+        kind = checked.stored[reference == "x_hat"]
+        if kind.startswith("complex") and reference not in ("x", "x_hat"):
+            requirement = f"be real, or in one chunk along axis, under reference={reference!r}"
+            raise TypeError(f"{function}: x must {requirement}, got {kind}")
+        task = call.task(form, reference)
+        if reference == "std":
+            more = [call.totals(call.task(EXTENTS, reference)), call.every]
+            call.again()
+            around = task._replace(names=(*task.names, "centres"))
+            found = call.totals(around, *more)
+        else:
+            found = call.totals(task)
+    finish = partial(
+        _states.ratios, task=task, dtype=checked.dtype, zero=zero, keepdims=call.keepdims
+    )
+    return call.result(finish, found, call.every, *more)
+
+
+def lazy(function: str, argument: str, given: Any) -> Any:
+    """A Dask array of known shape; numbers stay as they are."""
+    if type(given) in (int, float, complex):
+        return given
+    if not isinstance(given, da.Array):
+        given = given if isinstance(given, np.ndarray) else np.asarray(given)
+        given = da.from_array(given, chunks=-1)
+    if any(math.isnan(n) for n in given.shape):
+        requirement = "have known chunk sizes (use .compute_chunk_sizes())"
+        raise _arguments.fail(function, argument, requirement, f"shape {given.shape}")
+    return given
+
+
+def like(given: Any) -> Any:
+    """What stands for an array while arguments are checked: its shape and dtype, in no memory."""
+    if isinstance(given, da.Array):
+        return np.broadcast_to(np.zeros((), given.dtype), given.shape)
+    return given

@@ -1,0 +1,235 @@
+"""What runs in the tasks of Dask: the states of chunks, how they are joined, what is made of them.
+
+A *state* is a row of float64 that stands for a run of a row of the array: partials, moments or
+matches, as the kernels know them. Chunks hand on arrays of states, of a dtype with one field, in
+the place that their coordinates have in the array, so that Dask keeps books of the axes as usual.
+Kernels run on the thread of the task: Dask's own threads are the parallelism.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmsfast import _arguments, _formats, _launch, _layout, _partial, _ratios, _sums
+from rmsfast._inputs import Inputs
+
+Array = np.ndarray
+AROUND = ("where", "weights", "nan_policy", "dtype", "format")
+
+
+class Form(NamedTuple):
+    """What a state is made of: for each part, the kernel that joins runs, and that of nothing."""
+
+    folds: tuple[str, ...]
+    nothing: tuple[tuple[float, ...], ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype([("state", np.float64, (sum(map(len, self.nothing)),))])
+
+
+SQUARES = Form(("fold_partials",), (_partial.EMPTY,))
+EXTENTS = Form(("fold_extents",), (_partial.EMPTY_EXTENT,))
+
+
+class Task(NamedTuple):
+    """A reduction as its tasks see it."""
+
+    function: str
+    names: tuple[str, ...]  # of the arrays of which a task is given blocks, in order
+    axes: tuple[int, ...]  # that are reduced
+    options: dict[str, Any]  # arguments that are no arrays
+    form: Form
+    lead: int | None = None  # axis along which every block is handed on by itself, if chunks allow
+    reference: str | None = None  # size whose states follow those of the errors
+
+    def inputs(self, blocks: Sequence[Any]) -> Inputs:
+        given = self.given(blocks)
+        pair = tuple(given[name] for name in ("x", "x_hat") if name in given)
+        around: dict[str, Any] = {name: given.get(name) for name in AROUND}
+        return Inputs(
+            self.function, pair, axis=self.axes, keepdims=True, out=None, threads=1, **around
+        )
+
+    def given(self, blocks: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.names, map(only, blocks), strict=True)) | self.options
+
+
+def only(block: Any) -> Any:
+    """The one block along contracted axes, which Dask hands over in lists."""
+    while isinstance(block, list):
+        (block,) = block
+    return block
+
+
+def whole(*blocks: Any, task: Task, keepdims: bool) -> Any:
+    """The result of a reduction of whole rows: that of the public function."""
+    import rmsfast
+
+    given = task.given(blocks)
+    pair = [given.pop(name) for name in ("x", "x_hat") if name in given]
+    function = getattr(rmsfast, task.function)
+    return function(*pair, axis=task.axes, keepdims=keepdims, threads=1, **given)
+
+
+# States -----------------------------------------------------------------------------------------
+
+
+def states(*blocks: Any, task: Task) -> Array:
+    """The states of the rows of a chunk: one of all its coordinates, or one a block."""
+    given = task.given(blocks)
+    shape = np.broadcast_shapes(*(np.shape(given[n]) for n in ("x", "x_hat") if n in given))
+    kept = [1 if k in task.axes else n for k, n in enumerate(shape)]
+    if 0 in shape:
+        found = np.tile(np.concatenate(task.form.nothing), (*kept, 1))
+    else:
+        _launch.kernels()
+        found = np.concatenate(list(_squares(task, blocks)), axis=-1)
+        if task.lead is None:
+            found = joined(found, task.form)
+        else:  # rows x blocks, to where the axis is
+            kept[task.lead] = found.shape[1]
+            before = sum(k not in task.axes for k in range(task.lead))
+            rows = [n for k, n in enumerate(shape) if k not in task.axes]
+            found = np.moveaxis(found.reshape(*rows, *found.shape[1:]), -2, before)
+    return packed(found.reshape(*kept, found.shape[-1]), task.form)
+
+
+def _squares(task: Task, blocks: Sequence[Any]) -> Iterator[Array]:
+    """Partials, rows x blocks x fields, of the errors or values, then of the reference."""
+    centres = only(blocks[-1]) if task.names[-1] == "centres" else None
+    inputs = task.inputs(blocks)
+    omit = True if inputs.nan_policy != "propagate" else None
+    exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
+    walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
+    order = _layout.in_order(np.arange(walk.plan.rows), walk.plan).reshape(-1)
+
+    def partials(walk: _layout.Walk, how: _sums.How) -> Array:
+        count = -(-walk.plan.length // _partial.BLOCK)
+        found = _sums.blocks_of(walk, how, _sums.everything(walk.plan), 0, count, 1)
+        ordered: Array = found.reshape(walk.plan.rows, count, -1)[order]
+        return ordered
+
+    if task.form != EXTENTS:
+        yield partials(walk, (omit, exact, None))
+    if task.reference is None:
+        return
+    own, _ = _ratios.size_operands(inputs, task.reference)
+    extents = None if task.form.folds[-1] == "fold_partials" else True
+    if centres is not None:
+        means = rounded_means(centres)[0].reshape(centres.shape)
+        own[1] = np.broadcast_to(means, inputs.shape), "float64"
+    exact = True if extents or centres is not None else exact
+    walk = _layout.walk(inputs.shape, inputs.axes, own, walk.plan.order)
+    yield partials(walk, (omit, exact, extents))
+
+
+def packed(found: Array, form: Form) -> Array:
+    records = np.empty(found.shape[:-1], form.dtype)
+    records["state"] = found
+    return records
+
+
+def joined(found: Array, form: Form) -> Array:
+    """Fold the states of neighbouring runs, rows x runs x fields, in order."""
+    _launch.kernels()
+    rows, runs = found.shape[:2]
+    parts, first = [], 0
+    for fold, nothing in zip(form.folds, form.nothing, strict=True):
+        end = first + len(nothing)
+        part = found[..., first:end].reshape(rows * runs, end - first)
+        total = np.tile(np.array(nothing), (rows, 1))
+        args = (np.ascontiguousarray(part), runs, total, 0, rows)
+        _launch.call(_launch.kernel(fold), args)
+        parts.append(total)
+        first = end
+    return np.concatenate(parts, axis=-1)
+
+
+def same(records: Array, **_: Any) -> Array:
+    """Part of a reduction: states that are handed on as they are."""
+    return records
+
+
+def combined(records: Array, axis: tuple[int, ...], form: Form, **_: Any) -> Array:
+    """The states of rows of which these are the runs, in the order of their places."""
+    kept = [1 if k in axis else n for k, n in enumerate(records.shape)]
+    ndim = records.ndim
+    runs = np.moveaxis(records["state"], axis, range(ndim - len(axis), ndim))
+    rows = np.prod([n for k, n in enumerate(records.shape) if k not in axis], dtype=int)
+    found = runs.reshape(rows, -1 if rows else 0, runs.shape[-1])
+    return packed(joined(found, form).reshape(*kept, runs.shape[-1]), form)
+
+
+# Results ----------------------------------------------------------------------------------------
+
+
+def roots(records: Any, task: Task, dtype: np.dtype, single: bool, keepdims: bool) -> Any:
+    """Root mean squares of partials; the last refusals."""
+    found = totals(records)
+    out, flags = np.empty(len(found), np.float32 if single else np.float64), _flags(found)
+    _sums.finish(found, out, flags)
+    return _result(out, flags, only(records), task, dtype, keepdims)
+
+
+def ratios(
+    records: Any, *around: Any, task: Task, dtype: np.dtype, zero: str, keepdims: bool
+) -> Any:
+    """Relative errors of partials; around: states of centres, or the size itself."""
+    found = totals(records)
+    kernels = _launch.kernel_module("_relative")
+    kind, numbers = kernels.NUMBER, np.zeros((len(found), 3))
+    if task.reference is None:
+        shape = _shape(only(records), task, keepdims)
+        sizes = _arguments.sizes(task.function, only(around[0]), shape)
+        numbers[:, 0] = sizes.reshape(-1)
+    else:
+        kind = getattr(kernels, _ratios.REFERENCES[task.reference])
+        if around:
+            numbers = rounded_means(around[0])[1]
+    parts = np.split(found, [_partial.FIELDS], axis=1) if task.reference else [found]
+    errors, sizes = (np.ascontiguousarray(part) for part in (parts[0], parts[-1]))
+    out, flags = np.empty(len(found)), _flags(found)
+    _launch.call(kernels.ratios, (errors, sizes, kind, numbers, out, flags, 0, len(found)))
+    if zero != "ieee" and (flags & 4).any():
+        if zero == "raise":
+            shape = _shape(only(records), task, False)
+            raise _arguments.zero_rows(task.function, "reference", (flags & 4).reshape(shape))
+        out[(flags & 4) > 0] = np.nan
+    return _result(out, flags, only(records), task, dtype, keepdims)
+
+
+def totals(records: Any) -> Array:
+    """The states of whole rows as the kernels take them, one a row."""
+    _launch.kernels()
+    found = only(records)["state"]
+    return np.ascontiguousarray(found).reshape(-1, found.shape[-1])
+
+
+def rounded_means(extents: Any) -> tuple[Array, Array]:
+    """Means of rows, and what rounding took from them."""
+    found = totals(extents)
+    means, lost = np.empty(len(found)), np.zeros((len(found), 3))
+    _launch.call(_launch.kernel("means"), (found, means, lost, 0, len(found)))
+    return means, lost
+
+
+def _flags(found: Array) -> Array:
+    return np.zeros(len(found), np.uint8)
+
+
+def _shape(records: Array, task: Task, keepdims: bool) -> tuple[int, ...]:
+    if keepdims:
+        return records.shape
+    return tuple(n for k, n in enumerate(records.shape) if k not in task.axes)
+
+
+def _result(
+    out: Array, flags: Array, records: Array, task: Task, dtype: np.dtype, keepdims: bool
+) -> Any:
+    names = tuple(name for name in ("x", "x_hat") if name in task.names or name in task.options)
+    _arguments.check_flags(task.function, names, flags, task.options["nan_policy"])
+    if out.dtype != dtype:
+        out = _formats.rounded(out, dtype)
+    return out.reshape(_shape(records, task, keepdims))[()]

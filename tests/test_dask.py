@@ -1,0 +1,310 @@
+"""Dask arrays: the bits of the same call on the whole array, whatever the chunks."""
+
+import math
+import os
+import signal
+from fractions import Fraction
+
+import ml_dtypes
+import numpy as np
+import pytest
+from exact import mean_square, ulp_error
+from zoo import assert_same_bits, make
+
+import rmsfast
+from rmsfast._partial import BLOCK
+
+dask = pytest.importorskip("dask")
+import dask.array as da  # noqa: E402
+
+import rmsfast.dask as lazily  # noqa: E402
+from rmsfast.dask import _graphs, _states  # noqa: E402
+
+SHAPE = (5, 34)
+CHUNKS = [  # whole, of size 1 and uneven, along either axis and both
+    (5, 34),
+    (1, 34),
+    (5, 1),
+    (2, 7),
+    ((1, 3, 1), (1, 30, 3)),
+    (4, 33),
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    x = make(SHAPE, np.float32)
+    y = (x + 0.125 * make(SHAPE, np.float32, seed=1)).astype(np.float32)
+    rng = np.random.default_rng(2)
+    return x, y, rng.random(SHAPE) < 0.8, rng.random(SHAPE)
+
+
+def cut(array, chunks):
+    return da.from_array(array, chunks=chunks)
+
+
+def check(lazy, expected):
+    """Shape, dtype and meta are known beforehand, and the values have the same bits."""
+    expected = np.asarray(expected)
+    assert (lazy.shape, lazy.dtype) == (expected.shape, expected.dtype)
+    assert type(lazy._meta) is np.ndarray
+    assert (lazy._meta.ndim, lazy._meta.dtype, lazy._meta.size) == (
+        expected.ndim,
+        expected.dtype,
+        expected.ndim == 0,
+    )
+    assert_same_bits(np.asarray(lazy.compute()), expected)
+
+
+# Chunks -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize("axis", [-1, 0, None])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_rms_of_chunks_has_bits_of_whole_array(arrays, chunks, axis, keepdims):
+    x = arrays[0]
+    options = {"axis": axis, "keepdims": keepdims}
+    check(lazily.rms(cut(x, chunks), **options), rmsfast.rms(x, **options))
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_rms_of_weighted_chunks_has_bits_of_whole_array(arrays, chunks):
+    x, _, where, weights = arrays
+    found = lazily.rms(cut(x, chunks), where=where, weights=cut(weights, (3, 8)))
+    check(found, rmsfast.rms(x, where=where, weights=weights))
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_rmse_of_arrays_in_different_chunks_has_bits_of_whole_arrays(arrays, chunks):
+    x, y, *_ = arrays
+    check(lazily.rmse(cut(x, chunks), cut(y, (3, 8))), rmsfast.rmse(x, y))
+
+
+@pytest.mark.parametrize("x_hat", [0.5, np.float32(0.5), np.ones(34, np.float32)])
+def test_rmse_against_a_number_or_vector_has_bits_of_whole_array(arrays, x_hat):
+    x = arrays[0]
+    check(lazily.rmse(cut(x, (2, 7)), x_hat), rmsfast.rmse(x, x_hat))
+
+
+@pytest.mark.parametrize("reference", ["x", "x_hat", "mean", "range", "std", "max"])
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
+def test_relative_rmse_of_chunks_has_bits_of_whole_array(arrays, reference, chunks):
+    x, y, where, _ = arrays
+    options = {"reference": reference, "where": where, "axis": -1}
+    check(
+        lazily.relative_rmse(cut(x, chunks), y, **options), rmsfast.relative_rmse(x, y, **options)
+    )
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
+def test_relative_rmse_over_an_array_has_bits_of_whole_array(arrays, keepdims, chunks):
+    x, y, *_ = arrays
+    sizes = rmsfast.rms(x, keepdims=keepdims, dtype="float64")
+    found = lazily.relative_rmse(cut(x, chunks), y, reference=sizes, keepdims=keepdims)
+    check(found, rmsfast.relative_rmse(x, y, reference=sizes, keepdims=keepdims))
+
+
+def test_rms_of_three_axes_cut_everywhere_has_bits_of_whole_array():
+    x = make((4, 6, 5), np.float64)
+    for axis in (1, (0, 2), (1, 2), None):
+        check(lazily.rms(cut(x, (3, 4, 2)), axis=axis), rmsfast.rms(x, axis=axis))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float16, ml_dtypes.bfloat16, np.complex64])
+def test_rms_of_any_dtype_has_bits_of_whole_array(dtype):
+    x = make(SHAPE, dtype)
+    check(lazily.rms(cut(x, (2, 7))), rmsfast.rms(x))
+
+
+def test_rms_of_codes_takes_their_format():
+    codes = make(SHAPE, ml_dtypes.bfloat16).view(np.uint16)
+    check(lazily.rms(cut(codes, (2, 7)), format="bfloat16"), rmsfast.rms(codes, format="bfloat16"))
+
+
+def test_rms_of_masked_chunks_leaves_out_what_they_hide(arrays):
+    x = np.ma.masked_array(arrays[0], arrays[2])
+    check(lazily.rms(cut(x, (2, 7))), rmsfast.rms(x))
+
+
+def test_rms_of_unequal_chunks_is_no_mean_of_their_roots():
+    found = lazily.rms(cut(np.array([3.0, 3.0, 3.0, 3.0, 0.0]), 4))
+    assert ulp_error(found.compute(), Fraction(36, 5)) <= 0.51
+
+
+def test_rms_of_chunks_beyond_the_squares_of_float64_is_finite():
+    x = np.array([3e200, 4e200, 1e-200, 0.0])
+    assert ulp_error(lazily.rms(cut(x, 2)).compute(), mean_square(x)) <= 0.51
+
+
+def test_rms_of_a_number_is_its_size():
+    check(lazily.rms(da.from_array(np.float64(-3.0))), np.float64(3.0))
+
+
+def test_rms_of_chunks_without_rows_is_empty():
+    check(lazily.rms(da.zeros((0, 4), chunks=(1, 2))), np.zeros(0))
+
+
+def test_rms_of_an_empty_chunk_is_that_of_the_others(arrays):
+    x = arrays[0]
+    assert_same_bits(lazily.rms(cut(x, ((5,), (0, 30, 0, 4)))).compute(), rmsfast.rms(x))
+
+
+# Blocks -----------------------------------------------------------------------------------------
+
+
+def partials_of(x, chunks, axis):
+    call = _graphs.Call("rms", {"x": cut(x, chunks)}, {"nan_policy": "propagate"}, axis)
+    task = call.task(_states.SQUARES)
+    return task.lead, call.totals(task, *[]).compute()["state"].reshape(-1, 8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "chunks"),
+    [
+        ((2, 9 * BLOCK + 5), -1, (1, 2 * BLOCK)),
+        ((9 * BLOCK + 5, 2), 0, (BLOCK, 1)),
+        ((72, BLOCK // 8), None, (8, BLOCK // 8)),
+    ],
+)
+def test_rms_of_chunks_that_end_on_blocks_adds_up_the_same_partials(shape, axis, chunks):
+    x = make(shape, np.float64)
+    lead, partials = partials_of(x, chunks, axis)
+    assert lead is not None
+    assert_same_bits(partials, partials_of(x, shape, axis)[1])
+
+
+def test_rms_of_too_many_blocks_joins_those_of_a_chunk(monkeypatch):
+    x = make((2, 9 * BLOCK + 5), np.float64)
+    monkeypatch.setattr(_graphs, "APART_BYTES", 500)
+    assert partials_of(x, (1, 2 * BLOCK), -1)[0] is None
+    check(lazily.rms(cut(x, (1, 2 * BLOCK))), rmsfast.rms(x))
+
+
+# What is lazy -----------------------------------------------------------------------------------
+
+
+def untouched(shape, chunks, dtype=np.float32):
+    def fail(_):
+        raise AssertionError("computed")
+
+    return da.map_blocks(
+        fail,
+        da.zeros(shape, dtype=dtype, chunks=chunks),
+        dtype=dtype,
+        meta=np.zeros((0,) * len(shape), dtype),
+    )
+
+
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
+def test_graph_of_a_call_computes_nothing(chunks):
+    x = untouched(SHAPE, chunks)
+    found = [
+        lazily.rms(x),
+        lazily.rmse(x, x + 1),
+        lazily.relative_rmse(x, x + 1, reference="std"),
+        lazily.relative_rmse(x, x, reference=lazily.rms(x)),
+    ]
+    assert [f.shape for f in found] == [(5,)] * 4
+    with pytest.raises(AssertionError, match="computed"):
+        found[0].compute()
+
+
+def test_meta_of_map_blocks_over_a_public_function_is_found():
+    x = da.zeros((4, 6), dtype=np.float16, chunks=(2, 6))
+    found = da.map_blocks(rmsfast.rms, x, drop_axis=1)
+    assert found.dtype == np.float32
+    assert found.compute().tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "call"),
+    [
+        (TypeError, "rms: x must have a boolean, int", lambda x: lazily.rms(x.astype(object))),
+        (ValueError, "rms: x must have known chunk sizes", lambda x: lazily.rms(x[x > 0])),
+        (ValueError, "rms: x must have a coordinate", lambda x: lazily.rms(x[:, :0])),
+        (ValueError, "rmse: x and x_hat must have equal", lambda x: lazily.rmse(x, x[:, :1])),
+        (TypeError, "rms: where must be boolean", lambda x: lazily.rms(x, where=x)),
+        (ValueError, "rms: nan_policy must be", lambda x: lazily.rms(x, nan_policy="drop")),
+        (np.exceptions.AxisError, "rms: axis must be", lambda x: lazily.rms(x, axis=2)),
+        (
+            ValueError,
+            "relative_rmse: reference must be one of",
+            lambda x: lazily.relative_rmse(x, x, reference="sd"),
+        ),
+        (
+            TypeError,
+            "relative_rmse: x must be real, or in one chunk along axis",
+            lambda x: lazily.relative_rmse(x * 1j, x, reference="mean"),
+        ),
+    ],
+)
+def test_call_with_bad_arguments_is_refused_at_once(error, text, call):
+    with pytest.raises(error, match=text):
+        call(untouched(SHAPE, (2, 7)))
+
+
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
+def test_rms_under_raise_refuses_nan_when_computed(arrays, chunks):
+    x = arrays[0].copy()
+    x[3, 20] = np.nan
+    with pytest.raises(ValueError, match="rms: x must hold no NaN under nan_policy='raise'"):
+        lazily.rms(cut(x, chunks), nan_policy="raise").compute()
+    check(lazily.rms(cut(x, chunks), nan_policy="omit"), rmsfast.rms(x, nan_policy="omit"))
+
+
+# Schedulers -------------------------------------------------------------------------------------
+
+
+def test_rms_on_threads_has_bits_of_whole_array(arrays):
+    x = arrays[0]
+    with dask.config.set(scheduler="threads"):
+        check(lazily.rms(cut(x, (1, 3))), rmsfast.rms(x))
+
+
+def test_rms_on_a_cluster_has_bits_of_whole_array(arrays, cluster):
+    x = arrays[0]
+    for chunks in CHUNKS:
+        found = cluster.compute(lazily.rms(cut(x, chunks))).result()
+        assert_same_bits(found, rmsfast.rms(x))
+
+
+def test_rms_after_a_worker_was_killed_has_bits_of_whole_array(cluster, tmp_path):
+    x, mark = make((4, 4 * BLOCK), np.float64), tmp_path / "killed"
+
+    def killing(block, block_info=None):
+        if block_info[0]["chunk-location"] == (2, 2):
+            try:
+                mark.touch(exist_ok=False)
+            except FileExistsError:
+                return block
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    whole = da.map_blocks(killing, cut(x, (1, BLOCK)), dtype=x.dtype, meta=np.zeros((0, 0)))
+    found = cluster.compute(lazily.rms(whole)).result()
+    assert mark.exists()
+    assert_same_bits(found, rmsfast.rms(x))
+
+
+def test_call_in_a_task_stays_on_its_thread(monkeypatch, arrays):
+    monkeypatch.setattr(rmsfast._launch, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(rmsfast._launch, "_in_parallel", None)
+    x = arrays[0]
+    lazily.rms(cut(x, (1, 34))).compute()
+    assert math.isfinite(lazily.rms(cut(x, (2, 7)), axis=None).compute())
