@@ -8,7 +8,7 @@ import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums, _window_sums
 from rmsfast._window_sums import Series
-from rmsfast.scaling import _Scaled
+from rmsfast.scaling import Scaled
 
 PIECE = 1 << 19  # values that are divided in one go
 SMALL = 2.0**-960  # sizes below which a quotient may lose digits
@@ -35,7 +35,7 @@ class Gains:
         self.window = _arguments.count(function, "window", window)
         self.hop = 1 if hop is None else _arguments.count(function, "hop", hop)
         axis = _arguments.one_axis(function, axis)
-        self.scaled = _Scaled(function, x, axis, None, out, dtype, None, False, threads)
+        self.scaled = Scaled(function, x, axis, None, out, dtype, None, False, threads)
         (self.axis,) = self.scaled.axes
         self.zero, self.return_gain = zero, return_gain
         self.windows = _window_sums.windows_of(

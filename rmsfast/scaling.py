@@ -73,7 +73,7 @@ def unit_rms(
         result = _small.scaled(x, axis, "PLAIN", zero=zero, out=out, format=format, threads=threads)
         if result is not None:
             return result
-    scaled = _Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
+    scaled = Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
     return scaled.result(zero=zero, target=1.0)
 
 
@@ -131,7 +131,7 @@ def scale_to_rms(
         )
         if result is not None:
             return result
-    scaled = _Scaled("scale_to_rms", x, axis, where, out, dtype, format, return_rms, threads)
+    scaled = Scaled("scale_to_rms", x, axis, where, out, dtype, format, return_rms, threads)
     return scaled.result(zero=zero, target=target)
 
 
@@ -201,11 +201,11 @@ def rms_norm(
         )
         if result is not None:
             return result
-    scaled = _Scaled("rms_norm", x, axis, None, out, dtype, format, return_rms, threads)
+    scaled = Scaled("rms_norm", x, axis, None, out, dtype, format, return_rms, threads)
     return scaled.normalized(gain, eps, gain_offset, cast, eps_mode)
 
 
-class _Scaled:
+class Scaled:
     """The arguments of a scaling, checked and made uniform."""
 
     def __init__(
@@ -219,8 +219,10 @@ class _Scaled:
         format: str | None,
         return_rms: bool,
         threads: int | None,
+        totals: np.ndarray | None = None,
     ) -> None:
         self.function, self.given, self.return_rms, self.threads = function, x, return_rms, threads
+        self.totals = totals  # partials of the rows in C order, of which x is a part; None: to sum
         self.options = {"axis": axis, "out": out, "dtype": dtype, "format": format}
         self.options |= {"return_rms": return_rms}
         self.chosen = where
@@ -280,18 +282,23 @@ class _Scaled:
         found = _arguments.result_dtype(self.function, dtype, "float64")
         return found.name, found
 
+    def targets(self, zero: str, target: Any) -> np.ndarray:
+        """The RMS that each row shall have."""
+        _arguments.check_choice(self.function, "zero", zero, ("raise", "zero", "nan"))
+        return _arguments.numbers(self.function, "target", target, self.rows_shape)
+
     def result(self, zero: str, target: Any) -> Any:
         """The rows over their RMS, times target."""
-        function = self.function
-        _arguments.check_choice(function, "zero", zero, ("raise", "zero", "nan"))
-        targets = _arguments.numbers(function, "target", target, self.rows_shape)
+        function, targets = self.function, self.targets(zero, target)
         if _launch.kernels() is None:
             first = () if function == "unit_rms" else (target,)
             return self.by_reference(*first, zero=zero, where=self.chosen)
         return self.written(None, targets, zero, "PLAIN", 0.0, 0.0, None)
 
-    def normalized(self, gain: Any, eps: Any, gain_offset: Any, cast: str, eps_mode: str) -> Any:
-        """The rows over the root of their mean square and eps, times the gain."""
+    def gain(
+        self, gain: Any, eps: Any, gain_offset: Any, cast: str, eps_mode: str
+    ) -> tuple[tuple[np.ndarray, str] | None, float, float]:
+        """The gain and its format, eps and the offset of the gain, checked."""
         function = self.function
         _arguments.check_choice(function, "cast", cast, CASTS)
         _arguments.check_choice(function, "eps_mode", eps_mode, EPS_MODES)
@@ -306,6 +313,11 @@ class _Scaled:
         found = _arguments.gain(
             function, gain, self.shape, self.axes, self.options["format"], self.kind
         )
+        return found, eps, gain_offset
+
+    def normalized(self, gain: Any, eps: Any, gain_offset: Any, cast: str, eps_mode: str) -> Any:
+        """The rows over the root of their mean square and eps, times the gain."""
+        found, eps, gain_offset = self.gain(gain, eps, gain_offset, cast, eps_mode)
         if found is not None and self.out is not None and np.may_share_memory(found[0], self.out):
             found = found[0].copy(), found[1]
         if _launch.kernels() is None:
@@ -353,6 +365,7 @@ class _Scaled:
         return answer, ordered.copy() if self.rows_shape else ordered[()]
 
     def by_reference(self, *first: Any, **options: Any) -> Any:
+        """The answer of the NumPy implementation."""
         from rmsfast import reference
 
         return getattr(reference, self.function)(self.given, *first, **self.options, **options)
@@ -363,7 +376,7 @@ class _Job:
 
     def __init__(
         self,
-        scaled: _Scaled,
+        scaled: Scaled,
         result: np.ndarray,
         gain: tuple[np.ndarray, str] | None,
         mode: str,
@@ -387,7 +400,7 @@ class _Job:
         walk = _layout.walk(scaled.shape, scaled.axes, together)
         plan = walk.plan
         many = plan.rows >= 4 * _launch.threads_for(scaled.threads) or plan.length <= 1 << 14
-        if not scaled.masks and not plan.awkward and many:
+        if scaled.totals is None and not scaled.masks and not plan.awkward and many:
             self._rows(walk, targets, zero, sizes)
             return plan
         sums = _layout.walk(
@@ -431,9 +444,16 @@ class _Job:
         fill = np.nan if zero == "nan" else 0.0
         wanted = _targets(targets, plan)
         flags = np.zeros(plan.rows, np.uint8)
+        totals = None
+        if scaled.totals is not None:
+            rows = np.arange(plan.rows).reshape(scaled.rows_shape)
+            totals = scaled.totals[_layout.to_walk(rows, plan)]
         for piece in _sums.pieces([sums]):
             part = slice(piece.first_row, piece.first_row + piece.rows)
-            found = _sums.partials([sums], [self.how], piece, scaled.threads)[0]
+            if totals is None:
+                found = _sums.partials([sums], [self.how], piece, scaled.threads)[0]
+            else:
+                found = totals[part]
             flags[part] = (found[:, 0] == 0) & (found[:, 3] > 0)
             some = wanted if len(wanted) == 1 else wanted[part]
             own = None if sizes is None else sizes[part]
@@ -478,7 +498,8 @@ class _Job:
         unit_bytes = min(step, length) * (scaled.array.itemsize + self.result.itemsize)
         units = scaled.array.size * (1 + scaled.kind.startswith("complex")) // length * steps
         _launch.launch("scale_elements", args, units, unit_bytes, scaled.threads)
-        if zero == "zero" and scaled.masks and flags.any():  # what is left out may be Inf or NaN
+        left_out = bool(scaled.masks) or scaled.totals is not None  # which may be Inf or NaN
+        if zero == "zero" and left_out and flags.any():
             rows = _layout.in_order(flags, plan).reshape(lengths) != 0
             np.copyto(self.result, self.result.dtype.type(0), where=rows)
 

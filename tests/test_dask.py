@@ -165,6 +165,80 @@ def test_rms_of_an_empty_chunk_is_that_of_the_others(arrays):
     assert_same_bits(lazily.rms(cut(x, ((5,), (0, 30, 0, 4)))).compute(), rmsfast.rms(x))
 
 
+# Scalings ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7), ((1, 3, 1), (1, 30, 3))], ids=str)
+@pytest.mark.parametrize("axis", [-1, None])
+def test_scalings_of_chunks_have_bits_of_whole_array(arrays, chunks, axis):
+    x, _, where, _ = arrays
+    lazy, targets = cut(x, chunks), 2 * rmsfast.rms(x, axis=axis)
+    check(
+        lazily.unit_rms(lazy, axis=axis, where=where), rmsfast.unit_rms(x, axis=axis, where=where)
+    )
+    check(
+        lazily.scale_to_rms(lazy, targets, axis=axis), rmsfast.scale_to_rms(x, targets, axis=axis)
+    )
+    gain = x[0] if axis == -1 else x
+    check(lazily.rms_norm(lazy, gain, axis=axis), rmsfast.rms_norm(x, gain, axis=axis))
+
+
+def test_scale_to_rms_takes_lazy_targets_and_gives_lazy_sizes(arrays):
+    x = arrays[0]
+    lazy = cut(x, (2, 7))
+    found, sizes = lazily.scale_to_rms(lazy, lazily.rms(lazy), return_rms=True)
+    check(sizes, rmsfast.rms(x))
+    assert found.chunks == lazy.chunks
+    check(found, rmsfast.scale_to_rms(x, rmsfast.rms(x)))
+
+
+def test_rms_norm_of_cut_rows_takes_number_and_offset_for_gain(arrays):
+    x = arrays[0]
+    options = {"gain_offset": 1.0, "dtype": "float64", "eps_mode": "max"}
+    check(lazily.rms_norm(cut(x, (2, 7)), 2.0, **options), rmsfast.rms_norm(x, 2.0, **options))
+
+
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
+def test_unit_rms_of_zero_rows_does_as_told(arrays, chunks):
+    x = arrays[0].copy()
+    x[1] = 0.0
+    lazy = cut(x, chunks)
+    with pytest.raises(ValueError, match=r"unit_rms: x must be nonzero .* got 1 zero row"):
+        lazily.unit_rms(lazy).compute()
+    for zero in ("zero", "nan"):
+        check(lazily.unit_rms(lazy, zero=zero), rmsfast.unit_rms(x, zero=zero))
+
+
+def test_unit_rms_of_a_number_is_its_sign():
+    check(lazily.unit_rms(da.from_array(np.float64(-3.0))), np.float64(-1.0))
+
+
+class Source:
+    """What Dask reads an array from: counts how often each chunk is."""
+
+    def __init__(self, array):
+        self.array, self.reads = array, {}
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def __getitem__(self, box):
+        self.reads[str(box)] = self.reads.get(str(box), 0) + 1
+        return self.array[box]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "rechunked", "times"),
+    [((1, 34), (1, 34), 1), ((5, 7), (5, 7), 2), ((5, 7), (5, 3), 2)],
+)
+def test_unit_rms_reads_chunks_of_cut_rows_twice(arrays, chunks, rechunked, times):
+    source = Source(arrays[0])
+    lazy = da.from_array(source, chunks=chunks).rechunk(rechunked)
+    source.reads.clear()  # of nothing, for the meta
+    found = lazily.unit_rms(lazy)
+    assert source.reads == {}
+    check(found, rmsfast.unit_rms(arrays[0]))
+    assert set(source.reads.values()) == {times}
+
+
 # Blocks -----------------------------------------------------------------------------------------
 
 
@@ -221,6 +295,8 @@ def test_graph_of_a_call_computes_nothing(chunks):
         lazily.relative_rmse(x, x, reference=lazily.rms(x)),
     ]
     assert [f.shape for f in found] == [(5,)] * 4
+    assert [f.shape for f in lazily.unit_rms(x, return_rms=True)] == [SHAPE, (5,)]
+    assert lazily.rms_norm(x, x[0]).shape == lazily.scale_to_rms(x, x[:, 0]).shape == SHAPE
     with pytest.raises(AssertionError, match="computed"):
         found[0].compute()
 
@@ -242,6 +318,10 @@ def test_meta_of_map_blocks_over_a_public_function_is_found():
         (TypeError, "rms: where must be boolean", lambda x: lazily.rms(x, where=x)),
         (ValueError, "rms: nan_policy must be", lambda x: lazily.rms(x, nan_policy="drop")),
         (np.exceptions.AxisError, "rms: axis must be", lambda x: lazily.rms(x, axis=2)),
+        (ValueError, "unit_rms: zero must be", lambda x: lazily.unit_rms(x, zero=0)),
+        (ValueError, "scale_to_rms: target must", lambda x: lazily.scale_to_rms(x, x)),
+        (ValueError, "rms_norm: gain must be", lambda x: lazily.rms_norm(x, x)),
+        (ValueError, "rms_norm: eps must be", lambda x: lazily.rms_norm(x, eps=-1)),
         (
             ValueError,
             "relative_rmse: reference must be one of",
@@ -300,6 +380,12 @@ def test_rms_after_a_worker_was_killed_has_bits_of_whole_array(cluster, tmp_path
     found = cluster.compute(lazily.rms(whole)).result()
     assert mark.exists()
     assert_same_bits(found, rmsfast.rms(x))
+
+
+def test_unit_rms_of_what_a_cluster_holds_has_bits_of_whole_array(arrays, cluster):
+    x = arrays[0]
+    held = cluster.persist(cut(x, (2, 7)))
+    assert_same_bits(cluster.compute(lazily.unit_rms(held)).result(), rmsfast.unit_rms(x))
 
 
 def test_call_in_a_task_stays_on_its_thread(monkeypatch, arrays):

@@ -167,3 +167,146 @@ def relative_rmse(
     options = {"nan_policy": nan_policy, "dtype": dtype, "format": format}
     call = _graphs.Call("relative_rmse", given, options, axis, keepdims)
     return _graphs.ratios(call, reference, zero)
+
+
+def unit_rms(
+    x: Any,
+    /,
+    *,
+    axis: Axis = -1,
+    zero: str = "raise",
+    where: Any = None,
+    dtype: Any = None,
+    format: str | None = None,
+    return_rms: bool = False,
+) -> Any:
+    """Scale vectors to unit RMS, as `rmsfast.unit_rms`.
+
+    Parameters
+    ----------
+    x : dask.array.Array of numbers
+        Of known chunk sizes; never modified.
+    where : dask.array.Array or array_like of bool, broadcastable to `x`
+    axis, zero, dtype, format, return_rms
+        As for `rmsfast.unit_rms`.
+
+    Returns
+    -------
+    dask.array.Array, a pure number
+        Shape and chunks of `x`, dtype as `rmsfast.unit_rms` gives it.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError, ImportError
+        As `rmsfast.unit_rms`: what shapes, dtypes and options show at once, the rest when computed.
+
+    Notes
+    -----
+    The bits are those of `rmsfast.unit_rms` on the whole array wherever those of `rms` are. Rows
+    that are cut into chunks make their data be read, or computed, **twice**: what is kept in
+    memory between the two are 64 bytes a row, not the data. Where computing `x` costs more than
+    memory, call ``x.persist()`` before.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> unit_rms(da.from_array([3.0, 4.0, 0.0, 0.0], chunks=3)).compute()
+    array([1.2, 1.6, 0. , 0. ])
+    """
+    options = {"zero": zero, "dtype": dtype, "format": format}
+    return _graphs.scaled("unit_rms", x, where, axis, {}, options, return_rms)
+
+
+def scale_to_rms(
+    x: Any,
+    /,
+    target: Any,
+    *,
+    axis: Axis = -1,
+    zero: str = "raise",
+    where: Any = None,
+    dtype: Any = None,
+    format: str | None = None,
+    return_rms: bool = False,
+) -> Any:
+    """Scale vectors to a given RMS, as `rmsfast.scale_to_rms`.
+
+    Parameters
+    ----------
+    x, axis, zero, where, dtype, format, return_rms
+        As for `unit_rms`.
+    target : array_like or dask.array.Array of real numbers
+        As for `rmsfast.scale_to_rms`.
+
+    Returns
+    -------
+    dask.array.Array, in the unit of `target`
+        As `unit_rms`.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError, ImportError
+        As `rmsfast.scale_to_rms`, when `unit_rms` does.
+
+    Notes
+    -----
+    As for `unit_rms`: rows that are cut into chunks are read **twice**.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> scale_to_rms(da.from_array([3.0, 4.0, 0.0, 0.0], chunks=3), 5.0).compute()
+    array([6., 8., 0., 0.])
+    """
+    options = {"zero": zero, "dtype": dtype, "format": format}
+    return _graphs.scaled("scale_to_rms", x, where, axis, {"target": target}, options, return_rms)
+
+
+def rms_norm(
+    x: Any,
+    /,
+    gain: Any = None,
+    *,
+    eps: float = 1e-6,
+    axis: Axis = -1,
+    gain_offset: float = 0.0,
+    cast: str = "after_gain",
+    eps_mode: str = "inside",
+    dtype: Any = None,
+    format: str | None = None,
+    return_rms: bool = False,
+) -> Any:
+    """RMSNorm, as `rmsfast.rms_norm`.
+
+    Parameters
+    ----------
+    x, axis, dtype, format, return_rms
+        As for `unit_rms`; real.
+    gain : array_like or dask.array.Array of real numbers
+        As for `rmsfast.rms_norm`.
+    eps, gain_offset, cast, eps_mode
+        As for `rmsfast.rms_norm`.
+
+    Returns
+    -------
+    dask.array.Array
+        Shape and chunks of `x`, dtype as `rmsfast.rms_norm` gives it.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError, ImportError
+        As `rmsfast.rms_norm`, at once.
+
+    Notes
+    -----
+    As for `unit_rms`: rows that are cut into chunks are read **twice**.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> rms_norm(da.from_array([3.0, 4.0, 0.0, 0.0], chunks=3), eps=0.0).compute()
+    array([1.2, 1.6, 0. , 0. ])
+    """
+    options = {"eps": eps, "gain_offset": gain_offset, "cast": cast, "eps_mode": eps_mode}
+    options |= {"dtype": dtype, "format": format}
+    return _graphs.scaled("rms_norm", x, None, axis, {"gain": gain}, options, return_rms)

@@ -5,18 +5,23 @@ axis is cut, each chunk holds whole rows, and is a call of the public function.
 """
 
 import math
+from copy import copy
 from functools import partial
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask.graph_manipulation import clone
+from dask._task_spec import Alias, DataNode, convert_legacy_graph
+from dask.base import clone_key
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
 
 from rmsfast import _arguments, _launch, _ratios, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._partial import BLOCK
 from rmsfast.dask import _states
 from rmsfast.dask._states import EXTENTS, SQUARES, Form, Task
+from rmsfast.scaling import Scaled
 
 APART_BYTES = 1 << 26  # of states of the rows of a chunk: beyond, chunks join those of their blocks
 
@@ -139,16 +144,17 @@ class Call:
 
     def operands(self) -> list[Any]:
         """Arrays and the labels of their axes in turn, as Dask takes them."""
+        return [each for pair in self.pairs() for each in pair]
+
+    def pairs(self) -> list[tuple[Any, Labels]]:
         last = len(self.every)
-        return [e for a in self.arrays.values() for e in (a, self.every[last - a.ndim :])]
+        return [(a, self.every[last - a.ndim :]) for a in self.arrays.values()]
 
-    def again(self) -> None:
-        """Go on with copies of the graphs of the arrays.
-
-        What two passes share would be kept in memory from the first to the second.
-        """
-        copies = clone(*self.arrays.values(), seed="rmsfast")
-        self.arrays = dict(zip(self.arrays, copies, strict=True))
+    def again(self) -> "Call":
+        """The call on arrays that are computed, or read, once more."""
+        other = copy(self)
+        other.arrays = {name: computed_again(a) for name, a in self.arrays.items()}
+        return other
 
 
 def roots(call: Call) -> Any:
@@ -191,8 +197,8 @@ def ratios(call: Call, reference: Any, zero: str) -> Any:
             raise TypeError(f"{function}: x must {requirement}, got {kind}")
         task = call.task(form, reference)
         if reference == "std":
-            more = [call.totals(call.task(EXTENTS, reference)), call.every]
-            call.again()
+            first = call.again()
+            more = [first.totals(first.task(EXTENTS, reference)), call.every]
             around = task._replace(names=(*task.names, "centres"))
             found = call.totals(around, *more)
         else:
@@ -201,6 +207,80 @@ def ratios(call: Call, reference: Any, zero: str) -> Any:
         _states.ratios, task=task, dtype=checked.dtype, zero=zero, keepdims=call.keepdims
     )
     return call.result(finish, found, call.every, *more)
+
+
+def scaled(
+    function: str, x: Any, where: Any, axis: Any, arrays: dict[str, Any], options: dict[str, Any],
+    return_rms: bool,
+) -> Any:  # fmt: skip
+    """Arrays scaled along axis; arrays: a target or gain."""
+    x = lazy(function, "x", x)
+    if x.ndim == 0:
+        found = scaled(function, x.reshape(1), where, axis, arrays, options, return_rms)
+        return tuple(a.reshape(()) for a in found) if return_rms else found.reshape(())
+    where = None if where is None else lazy(function, "where", where)
+    arrays = {name: a for name, a in arrays.items() if a is not None}
+    arrays = {name: a if np.ndim(a) == 0 else lazy(function, name, a) for name, a in arrays.items()}
+    around = {name: options.pop(name) for name in ("dtype", "format")}
+    checked = Scaled(
+        function, like(x), axis, where if where is None else like(where), out=None,
+        return_rms=return_rms, threads=None, **around,
+    )  # fmt: skip
+    alike = {name: like(a) for name, a in arrays.items()}
+    if function == "rms_norm":
+        checked.gain(alike.get("gain"), **options)
+    else:
+        checked.targets(options["zero"], alike.get("target", 1.0))
+    wide = "float64" if checked.result_kind in ("float64", "complex128") else None
+    call = Call(
+        function,
+        {"x": x, "where": where},
+        {"nan_policy": "propagate", "dtype": wide, "format": around["format"]},
+        axis,
+        keepdims=True,
+    )
+    given = {"axis": checked.axes, **around, **options}
+    operands = dict(zip(call.arrays, call.pairs(), strict=True))
+    for name, array in arrays.items():
+        if not isinstance(array, da.Array):
+            given[name] = array
+            continue
+        places = call.axes if name == "gain" else call.rows
+        places = places[len(places) - array.ndim :]
+        chunks = {n: call.chunks[k] for n, k in enumerate(places) if array.shape[n] > 1}
+        operands[name] = array.rechunk(chunks), places
+    if call.cut:
+        first = call.again()
+        operands.pop("where", None)
+        operands["partials"] = first.totals(first.task(SQUARES)), call.every
+        given["dtype"] = checked.dtype
+    task = partial(_states.scaled, function=function, names=tuple(operands), options=given)
+    pairs = [each for pair in operands.values() for each in pair]
+    lengths = dict(enumerate(call.chunks))
+    result = call.blockwise(task, call.every, checked.dtype, *pairs, lengths=lengths)
+    if not return_rms:
+        return result
+    kinds = {"nan_policy": "propagate", "dtype": None, "format": around["format"]}
+    given = dict(call.again().arrays if call.cut else call.arrays)
+    return result, roots(Call("rms", given, kinds, axis))
+
+
+def computed_again(array: Any) -> Any:
+    """An array of the same values by tasks of other names; what is in memory is shared.
+
+    Dask would keep what two passes share from the first to the second. (Its own `clone` does not
+    rename what tasks take where a layer is written out, as those of `rechunk` are.)
+    """
+    given = dict(array.__dask_graph__())
+    tasks = convert_legacy_graph(given)  # without the futures of a cluster
+    names = {key: clone_key(key, "rmsfast") for key, t in tasks.items() if type(t) is not DataNode}
+    graph = {key: value for key, value in given.items() if key not in names}
+    graph |= {name: tasks[key].substitute(names, name) for key, name in names.items()}
+    for key in set(flatten(array.__dask_keys__())) - names.keys():
+        graph[clone_key(key, "rmsfast")] = Alias(clone_key(key, "rmsfast"), key)
+    name = clone_key(array.name, "rmsfast")
+    layers = HighLevelGraph.from_collections(name, graph)
+    return da.Array(layers, name, array.chunks, meta=array._meta)
 
 
 def lazy(function: str, argument: str, given: Any) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _partial, _ratios, _sums
 from rmsfast._inputs import Inputs
+from rmsfast.scaling import Scaled
 
 Array = np.ndarray
 AROUND = ("where", "weights", "nan_policy", "dtype", "format")
@@ -71,6 +72,26 @@ def whole(*blocks: Any, task: Task, keepdims: bool) -> Any:
     pair = [given.pop(name) for name in ("x", "x_hat") if name in given]
     function = getattr(rmsfast, task.function)
     return function(*pair, axis=task.axes, keepdims=keepdims, threads=1, **given)
+
+
+def scaled(*blocks: Any, function: str, names: tuple[str, ...], options: dict[str, Any]) -> Any:
+    """A chunk scaled: of whole rows by the public function, else by the partials of its rows."""
+    import rmsfast
+
+    given = dict(zip(names, blocks, strict=True)) | options
+    x, partials = given.pop("x"), given.pop("partials", None)
+    if partials is None:
+        return getattr(rmsfast, function)(x, threads=1, **given)
+    around = {name: given.pop(name) for name in ("axis", "dtype", "format")}
+    if 0 in x.shape:
+        return np.empty(x.shape, around["dtype"])
+    job = Scaled(
+        function, x, where=None, out=None, return_rms=False, threads=1, totals=totals(partials),
+        **around,
+    )  # fmt: skip
+    if function == "rms_norm":
+        return job.normalized(given.pop("gain", None), **given)
+    return job.result(given["zero"], given.get("target", 1.0))
 
 
 # States -----------------------------------------------------------------------------------------
