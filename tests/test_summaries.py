@@ -217,6 +217,13 @@ def test_describe_of_any_layout_has_the_same_bits(layout, axis):
     same_fields(describe(x, axis=axis), describe(np.array(x, np.float64, order="C"), axis=axis))
 
 
+def test_describe_of_an_infinity_in_a_later_block_has_infinite_mean():
+    x = np.ones(LENGTH)
+    x[BLOCK + 7] = -np.inf
+    found = describe(x)
+    assert (found.mean, found.peak_index) == (-np.inf, BLOCK + 7)
+
+
 def test_describe_along_long_columns_has_the_bits_of_rows():
     x = make((BLOCK + 77, 37), np.float32, seed=6)
     x[100, 5], x[BLOCK + 8, 6] = 1e6, -1e6
