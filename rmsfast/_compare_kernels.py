@@ -362,7 +362,7 @@ def compare_blocks(
                 formats, arrays, hows, wide, walk, x_walk, y_walk, (place, part), found, bases,
                 top + r, start, count, notes[r, NOTED_INDEX],
             )  # fmt: skip
-            if blocks == 1 and length <= BLOCK:
+            if len(states) == 0:
                 compare_row(p, single, reals, counts, top + r)
             else:
                 pack_match(states, (top + r - row0) * blocks + block, p)

@@ -344,8 +344,8 @@ def describe_blocks(
 
     A unit is one block of a tile: `tile` rows that are neighbours in memory, of each run of
     `columns` rows. A tile is walked stretch by stretch. Where it is awkward, each array is copied
-    to `part` bytes of memory first. Where a row is one block, what is reported of it is stored
-    instead.
+    to `part` bytes of memory first. Where there is no room for states, what is reported of rows
+    of one block is stored instead.
     """
     room, tiles, formats = room_of(length), -(-columns // tile), formats_of(arrays)
     stretch = stretch_of(awkward)
@@ -425,7 +425,7 @@ def describe_blocks(
                     start,
                     count,
                 )
-                if blocks == 1 and length <= BLOCK:
+                if len(states) == 0:
                     describe_row(p, single, reals, counts, top + r)
                 else:
                     pack_moment(states, (top + r - row0) * blocks + block, p)

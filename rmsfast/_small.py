@@ -15,7 +15,7 @@ from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _sums
 from rmsfast._partial import BLOCK
 
 ONE = np.ones(1)
-NO_STATES = np.empty((1, 1))  # of rows of one block
+NO_STATES = np.empty((0, 0))  # of rows of one block
 CODED_BYTES = 1 << 13  # arrays of codes that are sooner converted than others, which takes longer
 ZEROS = ("raise", "zero", "nan")
 Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]

@@ -239,6 +239,76 @@ def test_unit_rms_reads_chunks_of_cut_rows_twice(arrays, chunks, rechunked, time
     assert set(source.reads.values()) == {times}
 
 
+# Every number -----------------------------------------------------------------------------------
+
+ROUNDED = {"mean", "std", "peak_share", "crest", "sqnr_db", "cosine", "bias", "fitted_scale"}
+
+
+def check_table(lazy, expected):
+    """Every field is as on the whole array; means and what is made of them within some ulps."""
+    found = lazy.compute()
+    assert type(found) is type(expected)
+    assert found._length == expected._length
+    for name in expected.names():
+        actual, wanted = getattr(found, name), getattr(expected, name)
+        assert getattr(lazy, name).dtype == actual.dtype == wanted.dtype
+        assert getattr(lazy, name).shape == actual.shape == wanted.shape
+        if name in ROUNDED:
+            np.testing.assert_allclose(actual, wanted, rtol=1e-13, atol=1e-15, err_msg=name)
+        else:
+            assert_same_bits(actual, wanted)
+
+
+@pytest.fixture(scope="module")
+def peculiar(arrays):
+    """Rows with a NaN, with Inf, of zeros, constant, and with a largest value that comes twice."""
+    x = np.vstack([arrays[0], arrays[0][:2]])
+    x[0, [30, 9]] = -50.0, 50.0
+    x[1, 3] = x[1, 20] = np.nan
+    x[2, 33], x[3], x[4] = np.inf, 0.0, 2.0
+    return x
+
+
+@pytest.mark.parametrize("nan_policy", ["propagate", "omit"])
+@pytest.mark.parametrize("axis", [-1, 0, None])
+@pytest.mark.parametrize("chunks", [(1, 34), (7, 1), ((1, 4, 2), (1, 30, 3))], ids=str)
+def test_tables_of_chunks_are_those_of_whole_array(peculiar, arrays, chunks, axis, nan_policy):
+    options = {"axis": axis, "nan_policy": nan_policy, "where": arrays[2][0]}
+    y = (peculiar + np.float32(0.25)).astype(np.float32)
+    check_table(
+        lazily.describe(cut(peculiar, chunks), **options), rmsfast.describe(peculiar, **options)
+    )
+    check_table(
+        lazily.compare(cut(peculiar, chunks), y, **options), rmsfast.compare(peculiar, y, **options)
+    )
+
+
+def test_describe_of_chunks_that_end_on_blocks_has_bits_of_whole_array():
+    x = make((2, 3 * BLOCK + 5), np.float32)
+    found = lazily.describe(cut(x, (1, BLOCK))).compute()
+    expected = rmsfast.describe(x)
+    for name in expected.names():
+        assert_same_bits(getattr(found, name), getattr(expected, name))
+
+
+def test_describe_under_raise_refuses_nan_when_computed(peculiar):
+    found = lazily.describe(cut(peculiar, (7, 5)), nan_policy="raise")
+    with pytest.raises(ValueError, match="describe: x must hold no NaN"):
+        found.compute()
+
+
+def test_lazy_table_is_a_dask_collection(arrays):
+    lazy = lazily.describe(cut(arrays[0], (2, 7)))
+    assert dask.is_dask_collection(lazy)
+    held = lazy.persist()
+    together, peak = dask.compute(held, held.peak)
+    assert_same_bits(together.peak, peak)
+    assert repr(lazy) == "<lazy Description: 5 rows of 34>"
+    assert "crest" in dir(lazy)
+    with pytest.raises(AttributeError):
+        lazy.bias  # noqa: B018
+
+
 # Blocks -----------------------------------------------------------------------------------------
 
 
@@ -296,6 +366,7 @@ def test_graph_of_a_call_computes_nothing(chunks):
     ]
     assert [f.shape for f in found] == [(5,)] * 4
     assert [f.shape for f in lazily.unit_rms(x, return_rms=True)] == [SHAPE, (5,)]
+    assert lazily.describe(x).rms.shape == lazily.compare(x, x).rmse.shape == (5,)
     assert lazily.rms_norm(x, x[0]).shape == lazily.scale_to_rms(x, x[:, 0]).shape == SHAPE
     with pytest.raises(AssertionError, match="computed"):
         found[0].compute()

@@ -9,6 +9,19 @@ by the chunk that holds it, with indices that count from its first row.
 from typing import Any
 
 from rmsfast.dask import _graphs
+from rmsfast.dask._tables import LazyTable
+
+__all__ = [
+    "LazyTable",
+    "compare",
+    "describe",
+    "relative_rmse",
+    "rms",
+    "rms_norm",
+    "rmse",
+    "scale_to_rms",
+    "unit_rms",
+]
 
 Axis = int | tuple[int, ...] | None
 
@@ -310,3 +323,96 @@ def rms_norm(
     options = {"eps": eps, "gain_offset": gain_offset, "cast": cast, "eps_mode": eps_mode}
     options |= {"dtype": dtype, "format": format}
     return _graphs.scaled("rms_norm", x, None, axis, {"gain": gain}, options, return_rms)
+
+
+def describe(
+    x: Any,
+    /,
+    *,
+    axis: Axis = -1,
+    where: Any = None,
+    nan_policy: str = "propagate",
+    format: str | None = None,
+) -> LazyTable:
+    """Count, size, mean, spread, extremes and special values, as `rmsfast.describe`.
+
+    Parameters
+    ----------
+    x : dask.array.Array of numbers
+        Of known chunk sizes; complex numbers in one chunk along `axis`.
+    where : dask.array.Array or array_like of bool, broadcastable to `x`
+    axis, nan_policy, format
+        As for `rmsfast.describe`.
+
+    Returns
+    -------
+    LazyTable
+        The fields of `rmsfast.Description` as Dask arrays; its `compute` gives one.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        As `rmsfast.describe`, when `rms` does.
+
+    Notes
+    -----
+    Each chunk is read once. Of rows that are cut into chunks a chunk hands on 128 bytes a row;
+    where its ends lie on blocks of 16384 coordinates so much a block, and every bit is then that
+    of `rmsfast.describe` on the whole array. Elsewhere roots, extremes, indices and counts have
+    these bits as often as those of `rms` do, and means and deviations stay within their bounds.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.from_array([[3.0, -4.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0]], chunks=(1, 3))
+    >>> found = describe(x)
+    >>> found.rms.compute(), found.compute().peak_index
+    (array([2.5, 1. ]), array([1, 0]))
+    """
+    options = {"nan_policy": nan_policy, "format": format}
+    return _graphs.tables(_graphs.Call("describe", {"x": x, "where": where}, options, axis))
+
+
+def compare(
+    x: Any,
+    x_hat: Any,
+    /,
+    *,
+    axis: Axis = -1,
+    where: Any = None,
+    nan_policy: str = "propagate",
+    format: str | None = None,
+) -> LazyTable:
+    """Sizes, errors and likeness of pairs of vectors, as `rmsfast.compare`.
+
+    Parameters
+    ----------
+    x, x_hat : dask.array.Array of numbers
+        As for `rmse`; complex numbers in one chunk along `axis`.
+    where, axis, nan_policy, format
+        As for `describe`.
+
+    Returns
+    -------
+    LazyTable
+        The fields of `rmsfast.Comparison` as Dask arrays; its `compute` gives one.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        As `rmsfast.compare`, when `rms` does.
+
+    Notes
+    -----
+    As for `describe`, with 168 bytes.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> x = da.from_array([3.0, 4.0, 0.0, 0.0], chunks=3)
+    >>> compare(x, x + da.from_array([0, 0, 0, 5], chunks=3)).compute().max_error_index
+    np.int64(3)
+    """
+    given = {"x": x, "x_hat": x_hat, "where": where}
+    options = {"nan_policy": nan_policy, "format": format}
+    return _graphs.tables(_graphs.Call("compare", given, options, axis))

@@ -16,11 +16,13 @@ from dask.base import clone_key
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
-from rmsfast import _arguments, _launch, _ratios, _sums
+from rmsfast import _arguments, _launch, _ratios, _reports, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._partial import BLOCK
 from rmsfast.dask import _states
-from rmsfast.dask._states import EXTENTS, SQUARES, Form, Task
+from rmsfast.dask._states import EXTENTS, MATCHES, MOMENTS, SQUARES, Form, Task
+from rmsfast.dask._tables import LazyTable, record_dtype
+from rmsfast.reference.summaries import Comparison, Description
 from rmsfast.scaling import Scaled
 
 APART_BYTES = 1 << 26  # of states of the rows of a chunk: beyond, chunks join those of their blocks
@@ -263,6 +265,34 @@ def scaled(
     kinds = {"nan_policy": "propagate", "dtype": None, "format": around["format"]}
     given = dict(call.again().arrays if call.cut else call.arrays)
     return result, roots(Call("rms", given, kinds, axis))
+
+
+def tables(call: Call) -> LazyTable:
+    """Descriptions and comparisons."""
+    made, labels = _reports.made_of(call.checked), call.rows
+    kind = Description if call.function == "describe" else Comparison
+    dtype = record_dtype(kind, made.dtypes, made.is_complex)
+    if not call.cut:
+        task = call.task(MOMENTS)
+        records = call.blockwise(
+            partial(_states.whole_table, task=task, dtype=dtype), labels, dtype, *call.operands()
+        )
+        return LazyTable(kind, records, made.length)
+    if made.is_complex:
+        got = f"{len(call.chunks[call.cut[0]])} chunks"
+        requirement = f"be in one chunk along axis {call.cut[0]} where it is complex"
+        raise _arguments.fail(call.function, "x", requirement, got)
+    lengths = tuple(call.checked.shape[k] for k in call.axes)
+    task = call.task(MOMENTS if call.function == "describe" else MATCHES)
+    task = task._replace(lengths=lengths)
+    starts: list[Any] = []
+    for k in call.cut:
+        first = np.cumsum((0, *call.chunks[k][:-1]))
+        starts += [da.from_array(first, chunks=1), (k,)]
+        task = task._replace(names=(*task.names, f"start{k}"))
+    finish = partial(_states.table, task=task, made=made, dtype=dtype)
+    records = call.blockwise(finish, labels, dtype, call.totals(task, *starts), call.every)
+    return LazyTable(kind, records, made.length)
 
 
 def computed_again(array: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _partial, _ratios, _sums
+from rmsfast import _arguments, _formats, _launch, _layout, _partial, _ratios, _reports, _sums
 from rmsfast._inputs import Inputs
 from rmsfast.scaling import Scaled
 
@@ -24,6 +24,12 @@ class Form(NamedTuple):
 
     folds: tuple[str, ...]
     nothing: tuple[tuple[float, ...], ...]
+    # The module of the fields, those of the largest size, of the index where it is, of the length.
+    peak: tuple[str, ...] = ()
+
+    def places(self) -> list[int]:
+        module, *names = self.peak
+        return [getattr(_launch.kernel_module(module), name) for name in names]
 
     @property
     def dtype(self) -> np.dtype:
@@ -32,6 +38,16 @@ class Form(NamedTuple):
 
 SQUARES = Form(("fold_partials",), (_partial.EMPTY,))
 EXTENTS = Form(("fold_extents",), (_partial.EMPTY_EXTENT,))
+MOMENTS = Form(
+    ("fold_moments",),
+    (_reports.DESCRIBE.nothing,),
+    ("_describe_kernels", "LEAST", "MOST", "INDEX", "LENGTH"),
+)
+MATCHES = Form(
+    ("fold_matches",),
+    (_reports.COMPARE.nothing,),
+    ("_compare_kernels", "WORST", "WORST", "WORST_INDEX", "LENGTH"),
+)
 
 
 class Task(NamedTuple):
@@ -44,6 +60,7 @@ class Task(NamedTuple):
     form: Form
     lead: int | None = None  # axis along which every block is handed on by itself, if chunks allow
     reference: str | None = None  # size whose states follow those of the errors
+    lengths: tuple[int, ...] = ()  # of whole rows, where states tell indices
 
     def inputs(self, blocks: Sequence[Any]) -> Inputs:
         given = self.given(blocks)
@@ -64,14 +81,14 @@ def only(block: Any) -> Any:
     return block
 
 
-def whole(*blocks: Any, task: Task, keepdims: bool) -> Any:
+def whole(*blocks: Any, task: Task, **options: Any) -> Any:
     """The result of a reduction of whole rows: that of the public function."""
     import rmsfast
 
     given = task.given(blocks)
     pair = [given.pop(name) for name in ("x", "x_hat") if name in given]
     function = getattr(rmsfast, task.function)
-    return function(*pair, axis=task.axes, keepdims=keepdims, threads=1, **given)
+    return function(*pair, axis=task.axes, threads=1, **given, **options)
 
 
 def scaled(*blocks: Any, function: str, names: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -106,7 +123,10 @@ def states(*blocks: Any, task: Task) -> Array:
         found = np.tile(np.concatenate(task.form.nothing), (*kept, 1))
     else:
         _launch.kernels()
-        found = np.concatenate(list(_squares(task, blocks)), axis=-1)
+        if task.form.peak:
+            found = _in_whole_rows(_reports.block_states(task.inputs(blocks)), shape, task, given)
+        else:
+            found = np.concatenate(list(_squares(task, blocks)), axis=-1)
         if task.lead is None:
             found = joined(found, task.form)
         else:  # rows x blocks, to where the axis is
@@ -146,6 +166,21 @@ def _squares(task: Task, blocks: Sequence[Any]) -> Iterator[Array]:
     yield partials(walk, (omit, exact, extents))
 
 
+def _in_whole_rows(
+    found: Array, shape: tuple[int, ...], task: Task, given: dict[str, Any]
+) -> Array:
+    """States of blocks of a chunk with indices that count from the start of whole rows."""
+    *_, field, length = task.form.places()
+    index = found[..., field].astype(np.int64) + _partial.BLOCK * np.arange(found.shape[1])
+    places = np.unravel_index(np.maximum(index, 0), [shape[k] for k in task.axes])
+    starts = [int(given.get(f"start{k}", [0])[0]) for k in task.axes]
+    places = tuple(place + start for place, start in zip(places, starts, strict=True))
+    whole_index = np.ravel_multi_index(places, task.lengths)
+    found[..., field] = np.where(found[..., field] < 0, -1, whole_index)
+    found[..., length] = 0.0  # or it would be added to the indices of later runs
+    return found
+
+
 def packed(found: Array, form: Form) -> Array:
     records = np.empty(found.shape[:-1], form.dtype)
     records["state"] = found
@@ -165,7 +200,24 @@ def joined(found: Array, form: Form) -> Array:
         _launch.call(_launch.kernel(fold), args)
         parts.append(total)
         first = end
-    return np.concatenate(parts, axis=-1)
+    total = np.concatenate(parts, axis=-1)
+    if form.peak:
+        total[:, form.places()[2]] = _first_peak(found, total, form)
+    return total
+
+
+def _first_peak(found: Array, total: Array, form: Form) -> Array:
+    """The least index among runs of the largest size: runs need not lie one after the other."""
+    least, most, field, _ = form.places()
+    with np.errstate(invalid="ignore"):
+        sizes, peak = (
+            np.maximum(np.abs(s[..., least]), np.abs(s[..., most])) for s in (found, total)
+        )
+    peak = peak[:, np.newaxis]
+    index = found[..., field]
+    first = (index >= 0) & ((sizes == peak) | (np.isnan(sizes) & np.isnan(peak)))
+    least_index = np.where(first, index, np.inf).min(axis=1, initial=np.inf)
+    return np.where(np.isfinite(least_index), least_index, -1.0)
 
 
 def same(records: Array, **_: Any) -> Array:
@@ -219,6 +271,28 @@ def ratios(
             raise _arguments.zero_rows(task.function, "reference", (flags & 4).reshape(shape))
         out[(flags & 4) > 0] = np.nan
     return _result(out, flags, only(records), task, dtype, keepdims)
+
+
+def records_of(table: Any, dtype: np.dtype) -> Any:
+    """The fields of a table, and its roots, as one structured array."""
+    records = np.empty(np.shape(table.count), dtype)
+    for name in table.names():
+        records[name] = getattr(table, name)
+    records["roots"] = np.moveaxis(np.asarray(table._roots), 0, -1)
+    return records
+
+
+def whole_table(*blocks: Any, task: Task, dtype: np.dtype) -> Any:
+    """What the public function tells of a chunk of whole rows."""
+    return records_of(whole(*blocks, task=task), dtype)
+
+
+def table(records: Any, task: Task, made: _reports.Made, dtype: np.dtype) -> Any:
+    """What is told of the states of whole rows."""
+    shape = _shape(only(records), task, False)
+    reals, counts = _reports.reports_of(made, totals(records))
+    told = ([row.reshape(shape)[()] for row in numbers] for numbers in (reals, counts))
+    return records_of(_reports.told(made, *told), dtype)
 
 
 def totals(records: Any) -> Array:
