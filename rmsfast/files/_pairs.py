@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from rmsfast.files._rows import (
     select,
     teller,
 )
-from rmsfast.files._summaries import median, named_errors
+from rmsfast.files._summaries import Told, median, named_errors
 from rmsfast.files._tables import Whole, gathered, tables
 from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, boxes, touched
 from rmsfast.reductions import rms
@@ -134,7 +134,7 @@ def compare(
     """
     found = pairs(path, path_hat, tensor, format, dtype, shape)
     told = teller(progress, [each for pair in found for each in pair])
-    return [_difference(x, x_hat, axis, told) for x, x_hat in found]
+    return [difference(x, x_hat, axis, told, _compared) for x, x_hat in found]
 
 
 def compare_rows(
@@ -209,14 +209,18 @@ def _missing(tensor: Tensor) -> Tensor:
     return Tensor(tensor.name, (), "-", error="is not in the second file")
 
 
-def _difference(x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]) -> Difference:
+Walk = Callable[[Tensor, Tensor, int, Told], Iterator[tuple[Box, Comparison]]]
+
+
+def difference(x: Tensor, x_hat: Tensor, axis: int, told: Told, walk: Walk) -> Difference:
+    """The difference of two tensors; walk: gives boxes of rows, and what is told of them."""
     found = Difference(x.name, x.shape, x.dtype, x_hat.dtype, axis)
     if fault := fault_of(x, x_hat):
         return replace(found, error=fault)
     if 0 in x.shape:
         return replace(found, rows=math.prod(kept(x.shape, checked_axis(x, axis))))
     try:
-        return _measured(x, x_hat, axis, told, found)
+        return _measured(found, walk(x, x_hat, axis, told), checked_axis(x, axis))
     except (TypeError, ValueError, ImportError) as error:
         return replace(found, error=reason(error))
 
@@ -230,12 +234,13 @@ def fault_of(x: Tensor, x_hat: Tensor) -> str | None:
 
 
 def _measured(
-    x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None], found: Difference
+    found: Difference, found_rows: Iterable[tuple[Box, Comparison]], k: int | None
 ) -> Difference:
-    shape = kept(x.shape, checked_axis(x, axis))
+    """The difference of tensors that have values."""
+    shape = kept(found.shape, k)
     errors, sizes, sizes_hat = (room(shape, np.float64) for _ in range(3))
     every = Whole[Comparison](shape)
-    for box, table in _compared(x, x_hat, axis, told):
+    for box, table in found_rows:
         errors[box], sizes[box], sizes_hat[box] = table._roots
         every.add(box, table)
     nan_rows = equal_rows = 0
@@ -288,9 +293,7 @@ def _blocks(x: Tensor, x_hat: Tensor, axis: int | None) -> Iterator[tuple[Box, A
     yield from ahead(read)
 
 
-def _compared(
-    x: Tensor, x_hat: Tensor, axis: int, told: Callable[[int], None]
-) -> Iterator[tuple[Box, Comparison]]:
+def _compared(x: Tensor, x_hat: Tensor, axis: int, told: Told) -> Iterator[tuple[Box, Comparison]]:
     """Boxes of rows, and what is told of them."""
     k = checked_axis(x, axis)
     length = 1 if k is None else x.shape[k]
@@ -310,8 +313,9 @@ def alike(x: Tensor, x_hat: Tensor, a: Array, b: Array) -> tuple[Array, Array, s
     """Values of both, and the format of their codes; numbers where they have two formats."""
     if x.format == x_hat.format:
         return a, b, x.format
-    a, b = (
-        v.view(_formats.ml_dtype("compare", t.format)) if t.format else v
-        for v, t in ((a, x), (b, x_hat))
-    )
-    return a, b, None
+    return named(a, x), named(b, x_hat), None
+
+
+def named(values: Array, tensor: Tensor) -> Array:
+    """Values of a dtype that names their format, as codes stand beside those of another."""
+    return values.view(_formats.ml_dtype("compare", tensor.format)) if tensor.format else values

@@ -160,7 +160,7 @@ def _write(
     """Write what becomes of each tensor, block by block."""
     check_readable(path, tensors)
     told = teller(progress, tensors)
-    with writing(out, [_scaled_like(each) for each in tensors]) as put:
+    with writing(out, [scaled_like(each) for each in tensors]) as put:
         for each in tensors:
             try:
                 for box, values in blocks(each, told):
@@ -169,7 +169,7 @@ def _write(
                 raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
 
 
-def _scaled_like(tensor: Tensor) -> Tensor:
+def scaled_like(tensor: Tensor) -> Tensor:
     """What becomes of a tensor whose rows are scaled."""
     assert tensor.stored is not None
     return (
@@ -216,5 +216,5 @@ def _divided(tensor: Tensor, values: Array, sizes: Array, target: float) -> Arra
     """Values over sizes, rounded once to the format of the tensor."""
     kind = tensor.format or str(_formats.kind_of(values.dtype, None))
     wide = _formats.decoded(values, kind) / sizes * target
-    scaled = _scaled_like(tensor).dtype
+    scaled = scaled_like(tensor).dtype
     return _formats.rounded(wide, _formats.ml_dtype("normalize", scaled))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, replace
 from typing import Any
@@ -145,8 +145,18 @@ def describe(
     (np.float64(2.625), np.int64(4), array([1, 0]))
     """
     tensors = choose(path, tensor, format, dtype, shape)
-    told = teller(progress, tensors)
-    found = [_summary(each, axis, told) for each in tensors]
+    return summarised(path, tensors, tensor, axis, teller(progress, tensors), _described)
+
+
+Told = Callable[[int], None]
+Walk = Callable[[Tensor, int, Told], Iterator[tuple[Box, Description]]]
+
+
+def summarised(
+    path: StrPath, tensors: list[Tensor], tensor: Names, axis: int, told: Told, walk: Walk
+) -> list[Summary]:
+    """Summaries of tensors; walk: gives boxes of their rows, and what is told of them."""
+    found = [_summary(each, axis, told, walk) for each in tensors]
     named = [] if tensor is None else [tensor] if isinstance(tensor, str) else tensor
     for summary in found:
         if summary.error is not None and summary.name in named:
@@ -253,7 +263,7 @@ def named_errors(path: StrPath, tensor: Tensor) -> Iterator[None]:
         raise ValueError(f"{path}: tensor {tensor.name!r}: {reason(error)}") from error
 
 
-def _row_rms(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Array:
+def _row_rms(tensor: Tensor, axis: int, told: Told) -> Array:
     if tensor.source is None or tensor.stored is None:
         raise ValueError(tensor.error)
     if 0 in tensor.shape:
@@ -268,7 +278,7 @@ def _row_rms(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Array:
     return result
 
 
-def _summary(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Summary:
+def _summary(tensor: Tensor, axis: int, told: Told, walk: Walk) -> Summary:
     summary = Summary(tensor.name, tensor.shape, tensor.dtype, axis)
     if tensor.error is not None:
         return replace(summary, error=tensor.error)
@@ -276,14 +286,12 @@ def _summary(tensor: Tensor, axis: int, told: Callable[[int], None]) -> Summary:
         if 0 in tensor.shape:  # no rows, or rows without coordinates
             shape = np.moveaxis(np.empty(tensor.shape), axis, -1).shape
             return replace(summary, rows=math.prod(shape[:-1]))
-        return _counted(tensor, axis, told, summary)
+        return _counted(summary, walk(tensor, axis, told), checked_axis(tensor, axis))
     except (TypeError, ValueError) as error:
         return replace(summary, error=reason(error))
 
 
-def _described(
-    tensor: Tensor, axis: int, told: Callable[[int], None]
-) -> Iterator[tuple[Box, Description]]:
+def _described(tensor: Tensor, axis: int, told: Told) -> Iterator[tuple[Box, Description]]:
     """Boxes of rows of a tensor that has values, and what is told of them."""
     k = checked_axis(tensor, axis)
     length = 1 if k is None else tensor.shape[k]
@@ -295,14 +303,15 @@ def _described(
     return tables(((box, (values,)) for box, values in found), k, length, table_of, told)
 
 
-def _counted(tensor: Tensor, axis: int, told: Callable[[int], None], summary: Summary) -> Summary:
-    """The summary of a tensor that has values; each is read once."""
-    k = checked_axis(tensor, axis)
-    shape = kept(tensor.shape, k)
+def _counted(
+    summary: Summary, found_rows: Iterable[tuple[Box, Description]], k: int | None
+) -> Summary:
+    """The summary of a tensor that has values."""
+    shape = kept(summary.shape, k)
     every, whole = room(shape, np.float64), Whole[Description](shape)
     zero_rows = nan_rows = inf_rows = 0
     peak, index, share = -1.0, None, -1.0
-    for box, table in _described(tensor, axis, told):
+    for box, table in found_rows:
         whole.add(box, table)
         every[box] = found = table._roots[0]
         zero_rows += int(np.count_nonzero(table.n_zero == table.count))

@@ -275,6 +275,17 @@ def _hdf5(path: StrPath, temporary: Path, tensors: Sequence[Tensor]) -> Iterator
 
 @contextmanager
 def _zarr(path: StrPath, temporary: Path, tensors: Sequence[Tensor]) -> Iterator[Put]:
+    with zarr_arrays(path, temporary, tensors) as group:
+
+        def put(name: str, box: Box, values: Array) -> None:
+            group[name][box] = values
+
+        yield put
+
+
+@contextmanager
+def zarr_arrays(path: StrPath, temporary: Path, tensors: Sequence[Tensor]) -> Iterator[Any]:
+    """A zarr group with an array for each tensor, on disk once the block is left."""
     zarr = library("zarr")
     group = zarr.create_group(temporary)
     for tensor in tensors:
@@ -286,11 +297,7 @@ def _zarr(path: StrPath, temporary: Path, tensors: Sequence[Tensor]) -> Iterator
         chunks = _chunks(tensor) or tuple(grown(ones, lengths, ones, axes, most))
         array = group.create_array(tensor.name, shape=tensor.shape, chunks=chunks, dtype=kind)
         _name_format(array, tensor)
-
-    def put(name: str, box: Box, values: Array) -> None:
-        group[name][box] = values
-
-    yield put
+    yield group
     for file in temporary.rglob("*"):
         if file.is_file():
             _synced(file)

@@ -1,0 +1,116 @@
+"""Zarr folders on Dask: what the same jobs give on one machine."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from zoo import assert_same_bits, make
+
+from rmsfast import files
+from rmsfast.files import Tensor, open_tensors, writing
+
+dask = pytest.importorskip("dask")
+zarr = pytest.importorskip("zarr")
+from rmsfast.dask import files as on_dask  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def save(path, chunks=(2, 5), **arrays):
+    group = zarr.create_group(path)
+    for name, array in arrays.items():
+        stored = group.create_array(name, shape=array.shape, chunks=chunks, dtype=array.dtype)
+        stored[...] = array
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    x = make((7, 12), np.float32)
+    x[2], x[3, 4], x[4, 5] = 0.0, np.nan, np.inf
+    return save(tmp_path / "x.zarr", x=x, y=make((7, 12), np.float32, seed=1))
+
+
+def same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        one_fields, other_fields = asdict(one), asdict(other)
+        # Of rows in parts, whose plain sums may be added in another order.
+        shares = [fields.pop("peak_share_max", 0.0) for fields in (one_fields, other_fields)]
+        np.testing.assert_allclose(*shares, rtol=2.0**-42)
+        np.testing.assert_equal(one_fields, other_fields)
+        assert_same_bits(one.worst["row"], other.worst["row"])
+
+
+@pytest.mark.parametrize("limit", [1 << 26, 64])
+def test_describe_on_dask_is_that_of_one_process(folder, monkeypatch, limit):
+    monkeypatch.setattr(on_dask, "CHUNK_BYTES", limit)
+    for axis in (-1, 0):
+        same(on_dask.describe(folder, axis=axis), files.describe(folder, axis=axis))
+
+
+def test_compare_on_dask_is_that_of_one_process(folder, tmp_path):
+    y = make((7, 12), np.float16)
+    other = save(tmp_path / "y.zarr", chunks=(3, 12), x=y)
+    same(on_dask.compare(folder, other, tensor="x"), files.compare(folder, other, tensor="x"))
+
+
+@pytest.mark.parametrize("limit", [1 << 26, 64])
+def test_normalize_on_dask_writes_what_one_process_does(folder, tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(on_dask, "CHUNK_BYTES", limit)
+    options = {"target": 2.0, "zero": "zero"}
+    on_dask.normalize(folder, tmp_path / "a.zarr", **options)
+    files.normalize(folder, tmp_path / "b.zarr", **options)
+    for a, b in zip(*(open_tensors(tmp_path / f"{n}.zarr") for n in "ab"), strict=True):
+        np.testing.assert_allclose(a.read(), b.read(), rtol=2e-7 if limit == 64 else 0)
+
+
+def test_normalize_on_dask_keeps_codes_of_narrow_formats(tmp_path):
+    codes = np.uint16([[0x3F80, 0xC040], [0x4000, 0x4000]])
+    with writing(tmp_path / "h.zarr", [Tensor("h", (2, 2), "bfloat16")]) as put:
+        put("h", (slice(0, 2), slice(0, 2)), codes)
+    on_dask.normalize(tmp_path / "h.zarr", tmp_path / "u.zarr")
+    files.normalize(tmp_path / "h.zarr", tmp_path / "v.zarr")
+    (found,), (expected,) = (open_tensors(tmp_path / name) for name in ("u.zarr", "v.zarr"))
+    assert found.dtype == "bfloat16"
+    assert_same_bits(found.read(), expected.read())
+
+
+def test_normalize_on_dask_that_is_refused_leaves_out_as_it_was(folder):
+    before = open_tensors(folder)[0].read()
+    with pytest.raises(ValueError, match="tensor 'x': x must be nonzero under zero='raise'"):
+        on_dask.normalize(folder, folder)
+    assert_same_bits(open_tensors(folder)[0].read(), before)
+    assert [each.name for each in folder.parent.iterdir()] == ["x.zarr"]
+
+
+def test_jobs_on_dask_refuse_what_is_no_zarr_folder(tmp_path):
+    files.save_npy(tmp_path / "x.npy", np.ones((2, 2)))
+    for call in (
+        lambda: on_dask.describe(tmp_path / "x.npy"),
+        lambda: on_dask.compare(tmp_path / "x.npy", tmp_path / "x.npy"),
+        lambda: on_dask.normalize(tmp_path / "x.npy", tmp_path / "y.zarr"),
+        lambda: on_dask.lazy(open_tensors(tmp_path / "x.npy")[0]),
+    ):
+        with pytest.raises(ValueError, match="zarr folder"):
+            call()
+
+
+def test_progress_on_dask_goes_to_standard_error(folder, capsys):
+    on_dask.describe(folder, progress=True)
+    shown = capsys.readouterr()
+    assert "Completed" in shown.err
+    assert shown.out == ""
+
+
+def test_lazy_tensor_has_whole_rows_in_whole_chunks_of_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_dask, "CHUNK_BYTES", 400)
+    save(tmp_path / "x.zarr", x=make((7, 12), np.float32))
+    (tensor,) = open_tensors(tmp_path / "x.zarr")
+    lazy = on_dask.lazy(tensor)
+    assert lazy.chunks[1] == (12,)
+    assert lazy.chunks[0][0] % 2 == 0
+    assert len(lazy.chunks[0]) > 1
