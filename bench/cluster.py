@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
-import distributed
 import numpy as np
 import zarr
 
 import rmsfast.dask
 from rmsfast import files, machine
+from rmsfast.dask import files as on_dask
 
 COLUMNS, CHUNK_ROWS = 4096, 1024
 
@@ -68,18 +68,13 @@ def measure(store: Path, rounds: int) -> dict[str, Any]:
     whole = zarr.open_array(store, mode="r")
     expected = files.row_rms(store)
     found: dict[str, Any] = {"bytes": whole.nbytes, "columns": COLUMNS, "chunk_rows": CHUNK_ROWS}
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
+    with on_dask.cluster(workers=2) as client:
         workers = sorted(client.scheduler_info()["workers"])
 
         def run(lazy: Any, count: int) -> Any:
             return client.compute(lazy, workers=workers[:count]).result()
 
-        lazy = rmsfast.dask.rms(da.from_zarr(whole, chunks=(4 * CHUNK_ROWS, COLUMNS)))
+        lazy = rmsfast.dask.rms(da.from_zarr(whole, chunks=(2 * CHUNK_ROWS, COLUMNS)))
         for count in (1, 2):
             assert np.array_equal(run(lazy, count), expected)
         times: list[tuple[float, float, float]] = []
@@ -89,6 +84,7 @@ def measure(store: Path, rounds: int) -> dict[str, Any]:
                 seconds(lambda: run(lazy, 1)),
                 seconds(lambda: run(lazy, 2)),
             ))  # fmt: skip
+        found["task_bytes"] = 2 * CHUNK_ROWS * COLUMNS * whole.dtype.itemsize
     for k, name in enumerate(("one_process", "workers_1", "workers_2")):
         found[f"{name}_s"] = statistics.median(t[k] for t in times)
         found[f"{name}_ratio"] = statistics.median(t[k] / t[0] for t in times)

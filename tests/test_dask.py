@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+import tracemalloc
 from fractions import Fraction
 
 import ml_dtypes
@@ -104,8 +105,8 @@ def test_rmse_against_a_number_or_vector_has_bits_of_whole_array(arrays, x_hat):
 @pytest.mark.parametrize("reference", ["x", "x_hat", "mean", "range", "std", "max"])
 @pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
 def test_relative_rmse_of_chunks_has_bits_of_whole_array(arrays, reference, chunks):
-    x, y, where, _ = arrays
-    options = {"reference": reference, "where": where, "axis": -1}
+    x, y, *_ = arrays
+    options = {"reference": reference}
     check(
         lazily.relative_rmse(cut(x, chunks), y, **options), rmsfast.relative_rmse(x, y, **options)
     )
@@ -269,18 +270,17 @@ def peculiar(arrays):
     return x
 
 
-@pytest.mark.parametrize("nan_policy", ["propagate", "omit"])
 @pytest.mark.parametrize("axis", [-1, 0, None])
 @pytest.mark.parametrize("chunks", [(1, 34), (7, 1), ((1, 4, 2), (1, 30, 3))], ids=str)
-def test_tables_of_chunks_are_those_of_whole_array(peculiar, arrays, chunks, axis, nan_policy):
-    options = {"axis": axis, "nan_policy": nan_policy, "where": arrays[2][0]}
-    y = (peculiar + np.float32(0.25)).astype(np.float32)
-    check_table(
-        lazily.describe(cut(peculiar, chunks), **options), rmsfast.describe(peculiar, **options)
-    )
-    check_table(
-        lazily.compare(cut(peculiar, chunks), y, **options), rmsfast.compare(peculiar, y, **options)
-    )
+def test_tables_of_chunks_are_those_of_whole_array(peculiar, chunks, axis):
+    x, y = peculiar, (peculiar + np.float32(0.25)).astype(np.float32)
+    check_table(lazily.describe(cut(x, chunks), axis=axis), rmsfast.describe(x, axis=axis))
+    check_table(lazily.compare(cut(x, chunks), y, axis=axis), rmsfast.compare(x, y, axis=axis))
+
+
+def test_tables_of_chunks_omit_nan_as_told(peculiar):
+    lazy, options = cut(peculiar, (2, 5)), {"nan_policy": "omit"}
+    check_table(lazily.describe(lazy, **options), rmsfast.describe(peculiar, **options))
 
 
 def test_describe_of_chunks_that_end_on_blocks_has_bits_of_whole_array():
@@ -338,6 +338,42 @@ def test_rms_of_too_many_blocks_joins_those_of_a_chunk(monkeypatch):
     monkeypatch.setattr(_graphs, "APART_BYTES", 500)
     assert partials_of(x, (1, 2 * BLOCK), -1)[0] is None
     check(lazily.rms(cut(x, (1, 2 * BLOCK))), rmsfast.rms(x))
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+
+def held_by(call, *arguments, **options):
+    """Bytes that a call holds at most beside its result."""
+    call(*arguments, **options)
+    tracemalloc.start()
+    try:
+        result = call(*arguments, **options)
+        return tracemalloc.get_traced_memory()[1] - np.asarray(result).nbytes
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("function", ["rms", "describe"])
+def test_task_holds_its_chunk_states_and_less_than_a_mebibyte(function, axis):
+    x = make((1000, 4000), np.float32)[:, :1000]  # 4 MB of rows that do not follow one another
+    options = {"nan_policy": "propagate"}
+    call = _graphs.Call(function, {"x": cut(x, (500, 500))}, options, axis)
+    form = _states.SQUARES if function == "rms" else _states.MOMENTS
+    task = call.task(form)._replace(lengths=(1000,))
+    assert held_by(_states.states, x, task=task) < 1 << 20
+
+
+def test_task_of_a_scaling_holds_chunk_result_and_less_than_a_mebibyte():
+    x = make((1000, 1000), np.float32)
+    call = _graphs.Call("rms", {"x": cut(x, (500, 500))}, {"nan_policy": "propagate"}, -1)
+    partials = call.totals(call.task(_states.SQUARES)).compute()
+    options = {"axis": (1,), "dtype": x.dtype, "format": None, "zero": "raise"}
+    held = held_by(
+        _states.scaled, x, partials, function="unit_rms", names=("x", "partials"), options=options
+    )
+    assert held < 1 << 20
 
 
 # What is lazy -----------------------------------------------------------------------------------

@@ -52,6 +52,11 @@ def test_describe_on_dask_is_that_of_one_process(folder, monkeypatch, limit):
         same(on_dask.describe(folder, axis=axis), files.describe(folder, axis=axis))
 
 
+def test_describe_on_dask_of_complex_numbers_is_that_of_one_process(tmp_path):
+    save(tmp_path / "z.zarr", z=make((7, 12), np.complex64))
+    same(on_dask.describe(tmp_path / "z.zarr"), files.describe(tmp_path / "z.zarr"))
+
+
 def test_compare_on_dask_is_that_of_one_process(folder, tmp_path):
     y = make((7, 12), np.float16)
     other = save(tmp_path / "y.zarr", chunks=(3, 12), x=y)
@@ -107,7 +112,7 @@ def test_progress_on_dask_goes_to_standard_error(folder, capsys):
 
 
 def test_lazy_tensor_has_whole_rows_in_whole_chunks_of_the_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(on_dask, "CHUNK_BYTES", 400)
+    monkeypatch.setattr(on_dask, "CHUNK_BYTES", 200)
     save(tmp_path / "x.zarr", x=make((7, 12), np.float32))
     (tensor,) = open_tensors(tmp_path / "x.zarr")
     lazy = on_dask.lazy(tensor)

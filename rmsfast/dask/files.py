@@ -31,18 +31,23 @@ from rmsfast.summaries import Comparison, Description
 
 __all__ = ["cluster", "compare", "describe", "lazy", "normalize"]
 
-CHUNK_BYTES = 1 << 26  # of a task, unless a chunk of the folder is larger
+CHUNK_BYTES = 1 << 25  # of a task, unless a chunk of the folder is larger
+# Of the workers of a local cluster: Dask would have them give freed memory back at once, and get
+# every page of the next chunk anew, which takes as long as reading it.
+MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(1 << 28), "MALLOC_MMAP_THRESHOLD_": str(1 << 25)}
 
 
 @contextmanager
-def cluster(address: str = "local") -> Iterator[Any]:
+def cluster(address: str = "local", *, workers: int | None = None) -> Iterator[Any]:
     """Run Dask's graphs on a cluster for the time of a `with` block.
 
     Parameters
     ----------
     address : str, default "local"
-        "local": one worker process for each processor of this machine, of one thread each; else
-        the address of a scheduler, as ``tcp://host:8786``.
+        "local": worker processes of one thread each on this machine; else the address of a
+        scheduler, as ``tcp://host:8786``.
+    workers : int, optional
+        How many, on this machine; by default one for each processor.
 
     Yields
     ------
@@ -61,10 +66,12 @@ def cluster(address: str = "local") -> Iterator[Any]:
         raise ImportError(
             "cluster: the package distributed is needed (pip install 'rmsfast[dask]')"
         ) from None
+    own: Any = nullcontext(address)
     if address == "local":
-        own: Any = distributed.LocalCluster(threads_per_worker=1, dashboard_address=None)
-    else:
-        own = nullcontext(address)
+        with dask.config.set({"distributed.nanny.pre-spawn-environ": MALLOC}):
+            own = distributed.LocalCluster(
+                n_workers=workers, threads_per_worker=1, dashboard_address=None
+            )
     with own as place, distributed.Client(place) as client:
         yield client
 
@@ -82,7 +89,7 @@ def lazy(tensor: Tensor, axis: int = -1) -> Any:
     Returns
     -------
     dask.array.Array
-        In whole chunks of the folder, of up to 64 MiB.
+        In whole chunks of the folder, of up to 32 MiB.
 
     Raises
     ------
