@@ -45,7 +45,7 @@ def main() -> None:
             write(store, int(options.gib * (1 << 30)))
         if not options.make:
             result = measure(store, options.rounds)
-            print(json.dumps(result, indent=2))
+            print(table(result))
             if options.json:
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 stored = {"machine": machine.machine(), **result}
@@ -89,6 +89,20 @@ def measure(store: Path, rounds: int) -> dict[str, Any]:
         found[f"{name}_s"] = statistics.median(t[k] for t in times)
         found[f"{name}_ratio"] = statistics.median(t[k] / t[0] for t in times)
     return found
+
+
+def table(result: dict[str, Any]) -> str:
+    """What the README shows of a run."""
+    lines = ["| rows' RMS by | s | GB/s | to one process |", "|---|---|---|---|"]
+    names = {
+        "one_process": "`rmsfast.files.row_rms`, one process",
+        "workers_1": "`rmsfast.dask.rms`, 1 worker process",
+        "workers_2": "`rmsfast.dask.rms`, 2 worker processes",
+    }
+    for key, name in names.items():
+        time, ratio = result[f"{key}_s"], result[f"{key}_ratio"]
+        lines.append(f"| {name} | {time:.2f} | {result['bytes'] / time / 1e9:.2f} | {ratio:.2f} |")
+    return "\n".join(lines)
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -58,10 +58,8 @@ class Call:
 
     def match(self, arrays: dict[str, Any]) -> None:
         """Cut chunks finer where those of two arrays differ."""
-        pairs = [
-            each for a in arrays.values() for each in (a, self.every[len(self.every) - a.ndim :])
-        ]
-        chunks, matched = da.unify_chunks(*pairs, warn=False)
+        self.arrays = arrays
+        chunks, matched = da.unify_chunks(*self.operands(), warn=False)
         self.arrays = dict(zip(arrays, matched, strict=True))
         self.chunks = [chunks[k] for k in self.every]
         self.cut = [k for k in self.axes if len(self.chunks[k]) > 1]
@@ -222,7 +220,9 @@ def scaled(
         return tuple(a.reshape(()) for a in found) if return_rms else found.reshape(())
     where = None if where is None else lazy(function, "where", where)
     arrays = {name: a for name, a in arrays.items() if a is not None}
-    arrays = {name: a if np.ndim(a) == 0 else lazy(function, name, a) for name, a in arrays.items()}
+    for name, a in arrays.items():
+        if isinstance(a, da.Array) or np.ndim(a):
+            arrays[name] = lazy(function, name, a)
     around = {name: options.pop(name) for name in ("dtype", "format")}
     checked = Scaled(
         function, like(x), axis, where if where is None else like(where), out=None,
