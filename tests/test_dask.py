@@ -12,14 +12,14 @@ import pytest
 from exact import mean_square, ulp_error
 from zoo import assert_same_bits, make
 
-import rmsfast
+import rmsfast.files
 from rmsfast._partial import BLOCK
 
 dask = pytest.importorskip("dask")
 import dask.array as da  # noqa: E402
 
 import rmsfast.dask as lazily  # noqa: E402
-from rmsfast.dask import _graphs, _states  # noqa: E402
+from rmsfast.dask import _graphs, _states, files  # noqa: E402
 
 SHAPE = (5, 34)
 CHUNKS = [  # whole, of size 1 and uneven, along either axis and both
@@ -40,9 +40,8 @@ def _one_thread():
 
 @pytest.fixture(scope="module")
 def cluster():
-    distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+    pytest.importorskip("distributed")
+    with files.cluster(workers=2) as client:
         yield client
 
 
@@ -493,6 +492,19 @@ def test_unit_rms_of_what_a_cluster_holds_has_bits_of_whole_array(arrays, cluste
     x = arrays[0]
     held = cluster.persist(cut(x, (2, 7)))
     assert_same_bits(cluster.compute(lazily.unit_rms(held)).result(), rmsfast.unit_rms(x))
+
+
+@pytest.mark.usefixtures("cluster")
+def test_normalize_on_a_cluster_writes_what_one_process_does(arrays, tmp_path, capsys):
+    zarr = pytest.importorskip("zarr")
+    stored = zarr.create_array(tmp_path / "x.zarr", shape=SHAPE, chunks=(2, 34), dtype="float32")
+    stored[...] = arrays[0]
+    with dask.config.set(scheduler=None):
+        files.normalize(tmp_path / "x.zarr", tmp_path / "u.zarr", progress=True)
+    shown = capsys.readouterr()
+    assert (shown.out, "100% Completed" in shown.err) == ("", True)
+    (found,) = rmsfast.files.open_tensors(tmp_path / "u.zarr")
+    assert_same_bits(found.read(), rmsfast.unit_rms(arrays[0]))
 
 
 def test_call_in_a_task_stays_on_its_thread(monkeypatch, arrays):
