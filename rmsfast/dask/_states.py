@@ -279,7 +279,7 @@ def records_of(table: Any, dtype: np.dtype) -> Any:
     for name in table.names():
         records[name] = getattr(table, name)
     records["roots"] = np.moveaxis(np.asarray(table._roots), 0, -1)
-    return records
+    return records[()]  # a scalar of one row
 
 
 def whole_table(*blocks: Any, task: Task, dtype: np.dtype) -> Any:
