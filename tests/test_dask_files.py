@@ -119,3 +119,36 @@ def test_lazy_tensor_has_whole_rows_in_whole_chunks_of_the_folder(tmp_path, monk
     assert lazy.chunks[1] == (12,)
     assert lazy.chunks[0][0] % 2 == 0
     assert len(lazy.chunks[0]) > 1
+
+
+def test_commands_on_a_cluster_print_and_write_what_one_process_does(tmp_path, monkeypatch):
+    testing = pytest.importorskip("click.testing")
+    distributed = pytest.importorskip("distributed")
+    from rmsfast.cli import cli
+
+    def printed(*arguments):
+        result = testing.CliRunner().invoke(cli, arguments)
+        assert (result.exception, result.exit_code) == (None, 0)
+        return result.stdout
+
+    monkeypatch.chdir(tmp_path)
+    save("x.zarr", x=make((7, 12), np.float32))
+    save("y.zarr", x=make((7, 12), np.float32, seed=1))
+    options = {"processes": False, "n_workers": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, dask.config.set(scheduler=None):
+        on_cluster = "--dask", cluster.scheduler_address
+        for command in (("describe", "x.zarr", "--json"), ("compare", "x.zarr", "y.zarr")):
+            assert printed(*command, *on_cluster) == printed(*command)
+        printed("normalize", "x.zarr", "-o", "a.zarr", *on_cluster)
+    printed("normalize", "x.zarr", "-o", "b.zarr")
+    (a,), (b,) = open_tensors("a.zarr"), open_tensors("b.zarr")
+    assert_same_bits(a.read(), b.read())
+
+
+def test_commands_with_dask_refuse_other_files_before_a_cluster_starts(tmp_path, capsys):
+    pytest.importorskip("click")
+    from rmsfast.cli import main
+
+    files.save_npy(tmp_path / "x.npy", np.ones((2, 2)))
+    assert main(["describe", str(tmp_path / "x.npy"), "--dask", "local"]) == 2
+    assert "must be a zarr folder with --dask" in capsys.readouterr().err

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmsfast.cli import _options
+from rmsfast.cli._jobs import DASK, jobs
 from rmsfast.cli._output import (
     Column,
     number,
     print_json,
     print_table,
     printable,
-    progress,
     shape_text,
 )
 from rmsfast.cli._records import drawn, print_unread, record, save_records
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     help="Exit 1 if a relative RMSE is more than this, or not a number, or if a tensor of REF "
     "cannot be compared.",
 )
+@DASK
 @_options.JSON
 @_options.CSV
 @_options.PLOT
@@ -50,6 +51,7 @@ def compare(
     file: str,
     file_hat: str,
     tensor: tuple[str, ...],
+    dask: str | None,
     reference: str,
     fail_over: float | None,
     as_json: bool,
@@ -67,8 +69,8 @@ def compare(
     from rmsfast import files
 
     _options.check_outputs(inputs=[file, file_hat], csv=csv, plot=plot)
-    with progress(f"compare {file_hat}") as told:
-        found = files.compare(file, file_hat, tensor=_options.names(tensor), progress=told, **how)
+    with jobs(f"compare {file_hat}", dask, [file, file_hat], how) as (place, options):
+        found = place.compare(file, file_hat, tensor=_options.names(tensor), **options)
     if found and all(each.error is not None for each in found):
         raise ValueError(f"{file_hat}: tensor {found[0].name!r}: {found[0].error}")
     sizes = _sizes(file, reference, found, how)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmsfast.cli import _options
+from rmsfast.cli._jobs import DASK, jobs
 from rmsfast.cli._output import (
     Column,
     index_text,
@@ -38,12 +39,14 @@ _LINES = 1 << 16  # of numbers that are printed in one go
 @_options.command("rmsfast describe model.safetensors --tensor '*.weight'")
 @_options.file()
 @_options.WHICH
+@DASK
 @_options.JSON
 @_options.CSV
 @_options.PLOT
 def describe(
     file: str,
     tensor: tuple[str, ...],
+    dask: str | None,
     as_json: bool,
     csv: str | None,
     plot: str | None,
@@ -62,8 +65,8 @@ def describe(
     from rmsfast import files
 
     _options.check_outputs(inputs=[file], csv=csv, plot=plot)
-    with progress(f"describe {file}") as told:
-        found = files.describe(file, tensor=_options.names(tensor), progress=told, **how)
+    with jobs(f"describe {file}", dask, [file], how) as (place, options):
+        found = place.describe(file, tensor=_options.names(tensor), **options)
     if plot:
         from rmsfast import plots
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from rmsfast.cli import _options
+from rmsfast.cli._jobs import DASK, jobs
 from rmsfast.cli._output import progress, wrote
 
 
@@ -24,17 +25,18 @@ from rmsfast.cli._output import progress, wrote
     help="Refuse rows of zeros, keep them, or write NaN.",
 )
 @_options.WHICH
-def normalize(file: str, output: str, tensor: tuple[str, ...], **how: Any) -> None:
+@DASK
+def normalize(
+    file: str, output: str, tensor: tuple[str, ...], dask: str | None, **how: Any
+) -> None:
     """Scale each row to unit RMS, or to --target.
 
     Values keep their format (integers become float64) and are rounded once. OUT may be FILE
     itself.
     """
-    from rmsfast import files
-
     _options.check_outputs(others=[output])
-    with progress(f"normalize {file}") as told:
-        files.normalize(file, output, tensor=_options.names(tensor), progress=told, **how)
+    with jobs(f"normalize {file}", dask, [file], how) as (place, options):
+        place.normalize(file, output, tensor=_options.names(tensor), **options)
     wrote(output)
 
 
