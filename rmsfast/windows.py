@@ -155,7 +155,9 @@ class Windowed:
         edge: str,
         format: str | None,
         threads: int | None,
+        windows: Windows | None = None,
     ) -> None:
+        """windows: those of an array that is part of a longer one; by default all."""
         self.function, self.given, self.edge, self.threads = function, x, edge, threads
         _arguments.check_format(function, format)
         _arguments.check_choice(function, "edge", edge, EDGES)
@@ -167,15 +169,16 @@ class Windowed:
         axis = _arguments.one_axis(function, axis)
         self.shape, (self.axis,) = _arguments.common_shape(function, ("x",), [shape], axis)
         length = self.shape[self.axis]
-        self.windows = _window_sums.windows_of(length, self.window, self.hop, edge)
-        if edge == "valid" and self.window > length:
+        every = _window_sums.windows_of(length, self.window, self.hop, edge)
+        self.windows = every if windows is None else windows
+        if windows is None and edge == "valid" and self.window > length:
             requirement = f"be at most the length of the axis, {length}, with edge='valid'"
             raise _arguments.fail(function, "window", requirement, self.window)
         self.result_shape = tuple(
             self.windows.number if k == self.axis else n for k, n in enumerate(self.shape)
         )
         size = math.prod(self.result_shape)
-        if size and not length:
+        if size and not length and windows is None:
             raise _arguments.fail(function, "x", "have a coordinate along axis", f"shape {shape}")
         self.default = _formats.result_kind((source.kind,))
         self.source, self.kind = source.array, source.kind
@@ -219,9 +222,9 @@ class Windowed:
         out[...] = found
         return out
 
-    def block(self) -> int:
+    def block(self, *, omit: bool = False) -> int:
         """Windows that are summed together: parts that begin with some have the same bits."""
-        series = Series((self.source, self.stored), [], self.axis, False)
+        series = Series((self.source, self.stored), [], self.axis, omit)
         exact = _sums.exact((self.stored,), np.dtype(self.default), False)
         return _window_sums.block_of(series, self.windows, exact)
 
@@ -247,8 +250,9 @@ class Windowed:
         bad = np.isnan(found)
         if self.masks and bad.any():
             kept = _layout.chosen(self.masks)
-            hop, axis = self.hop, self.axis
-            bad &= rms_windows(kept, self.window, hop=hop, axis=axis, edge=self.edge) > 0
+            around = self.hop, self.axis, self.edge, None, None, self.windows
+            given = Windowed(self.function, kept, self.window, *around)
+            bad &= given.result("propagate", None, None) > 0
         _arguments.check_flags(self.function, ("x",), bad.astype(np.uint8), "raise")
 
 

@@ -513,3 +513,47 @@ def test_call_in_a_task_stays_on_its_thread(monkeypatch, arrays):
     x = arrays[0]
     lazily.rms(cut(x, (1, 34))).compute()
     assert math.isfinite(lazily.rms(cut(x, (2, 7)), axis=None).compute())
+
+
+# Windows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("edge", ["valid", "partial", "centered"])
+@pytest.mark.parametrize(("window", "hop"), [(9, 1), (5, 3), (3, 4)])
+def test_rms_windows_of_chunks_is_that_of_whole_array(arrays, edge, window, hop):
+    x = arrays[0]
+    for chunks, axis in (((2, 7), 1), ((5, 1), -1)):
+        options = {"hop": hop, "axis": axis, "edge": edge}
+        found = lazily.rms_windows(cut(x, chunks), window, **options)
+        check(found, rmsfast.rms_windows(x, window, **options))
+
+
+def test_rms_windows_of_chunks_along_the_first_axis_leaves_nan_out(arrays):
+    x = arrays[0].T.copy()
+    x[3, 2] = np.nan
+    options = {"hop": 2, "axis": 0, "edge": "centered", "nan_policy": "omit"}
+    found = lazily.rms_windows(cut(x, (4, 2)), 4, **options)
+    check(found, rmsfast.rms_windows(x, 4, **options))
+
+
+def test_rms_windows_of_chunks_refuses_at_once_what_it_can():
+    with pytest.raises(ValueError, match="rms_windows: window must be at most the length"):
+        lazily.rms_windows(da.ones(8, chunks=2), 9)
+    found = lazily.rms_windows(
+        da.from_array(np.float32([1, np.nan]), chunks=1), 1, nan_policy="raise"
+    )
+    with pytest.raises(ValueError, match="rms_windows: x must"):
+        found.compute()
+
+
+def test_rms_windows_of_chunks_reads_of_each_task_little_more_than_its_chunk():
+    read = []
+
+    def noted(block):
+        read.append(block.size)
+        return block
+
+    x = da.ones(4096, np.float32, chunks=512)
+    x = x.map_blocks(noted, dtype=x.dtype, meta=np.empty(0, x.dtype))
+    lazily.rms_windows(x, 8)[:64].compute()
+    assert read == [512]

@@ -204,3 +204,23 @@ def test_rms_of_a_dataset_is_that_of_its_variables(x):
 def test_call_with_bad_arguments_is_refused(x, error, text, call):
     with pytest.raises(error, match=text):
         call(x)
+
+
+@pytest.mark.parametrize("chunks", [None, {"time": 5}])
+@pytest.mark.parametrize("edge", ["valid", "centered"])
+def test_rms_windows_labels_windows_by_the_value_at_which_they_start(chunks, edge):
+    values = make((12, 2), np.float32)
+    coords = {"time": np.arange(12) * 10, "place": ["a", "b"]}
+    x = xr.DataArray(values, coords, ("time", "place"), "wave", {"u": "m"})
+    x = x if chunks is None else x.chunk(chunks)
+    found = labelled.rms_windows(x, 4, dim="time", hop=2, edge=edge)
+    expected = rmsfast.rms_windows(values, 4, hop=2, axis=0, edge=edge)
+    assert (found.dims, found.name, found.attrs) == (x.dims, "wave", {"u": "m"})
+    np.testing.assert_array_equal(found.time, 20 * np.arange(len(expected)))
+    np.testing.assert_array_equal(found.values, expected)
+
+
+def test_rms_windows_of_more_than_one_dimension_is_refused():
+    x = xr.DataArray(np.ones((3, 4)), dims=("time", "place"))
+    with pytest.raises(ValueError, match="rms_windows: dim must name one dimension"):
+        labelled.rms_windows(x, 2, dim=None)

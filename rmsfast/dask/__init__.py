@@ -8,7 +8,7 @@ by the chunk that holds it, with indices that count from its first row.
 
 from typing import Any
 
-from rmsfast.dask import _graphs
+from rmsfast.dask import _graphs, _windows
 from rmsfast.dask._tables import LazyTable
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "relative_rmse",
     "rms",
     "rms_norm",
+    "rms_windows",
     "rmse",
     "scale_to_rms",
     "unit_rms",
@@ -416,3 +417,50 @@ def compare(
     given = {"x": x, "x_hat": x_hat, "where": where}
     options = {"nan_policy": nan_policy, "format": format}
     return _graphs.tables(_graphs.Call("compare", given, options, axis))
+
+
+def rms_windows(
+    x: Any,
+    /,
+    window: int,
+    *,
+    hop: int | None = None,
+    axis: int = -1,
+    edge: str = "valid",
+    nan_policy: str = "propagate",
+    dtype: Any = None,
+    format: str | None = None,
+) -> Any:
+    """Root mean square of windows along an axis, as `rmsfast.rms_windows`.
+
+    Parameters
+    ----------
+    x, axis, nan_policy, dtype, format
+        As for `rms`.
+    window, hop, edge
+        As for `rmsfast.rms_windows`.
+
+    Returns
+    -------
+    dask.array.Array, in the unit of `x`
+        Shape and dtype as `rmsfast.rms_windows` gives them.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        As `rmsfast.rms_windows`, when `rms` does.
+
+    Notes
+    -----
+    A task has the windows that start in a chunk, and the values of later chunks that these need:
+    chunks much longer than `window` cost little more than their own values. Values are within
+    the bound of `rmsfast.rms_windows`, and as tasks begin with whole blocks of windows their
+    bits are those of one call, but for the rare tie that is rounded the other way.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> rms_windows(da.from_array([3.0, 4.0, 0.0, 0.0, 1.0, 1.0], chunks=2), 4, hop=2).compute()
+    array([2.5       , 0.70710678])
+    """
+    return _windows.windows(x, window, hop, axis, edge, nan_policy, dtype, format)

@@ -5,6 +5,7 @@ of `axis` and `skipna` in place of `nan_policy`; without `out` and `threads`. Wh
 lazy (`rmsfast.dask`).
 """
 
+from collections.abc import Hashable
 from typing import Any
 
 import xarray as xr
@@ -19,6 +20,7 @@ __all__ = [
     "relative_rmse",
     "rms",
     "rms_norm",
+    "rms_windows",
     "rmse",
     "scale_to_rms",
     "unit_rms",
@@ -372,3 +374,49 @@ def compare(
     """
     options = {"nan_policy": _calls.policy("compare", skipna), "format": format}
     return _calls.table("compare", (x, x_hat), dim, where, options, rmsfast.Comparison.names())
+
+
+def rms_windows(
+    x: Labelled,
+    /,
+    window: int,
+    *,
+    dim: Hashable,
+    hop: int | None = None,
+    edge: str = "valid",
+    skipna: bool | None = None,
+    dtype: Any = None,
+    format: str | None = None,
+) -> Labelled:
+    """Root mean square of windows along a named dimension, as `rmsfast.rms_windows`.
+
+    Parameters
+    ----------
+    x, skipna, dtype, format
+        As for `rms`.
+    dim : name
+        The dimension along which windows lie.
+    window, hop, edge
+        As for `rmsfast.rms_windows`: numbers of values.
+
+    Returns
+    -------
+    DataArray or Dataset, in the unit of `x`
+        With name and attributes of `x`. The coordinates along `dim` are those of the value at
+        which a window starts, or of that in the middle where windows are "centered"; there are
+        none if the last window starts behind the end.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `rmsfast.rms_windows`, and for a name that is not among the dimensions.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> x = xr.DataArray([3.0, 4.0, 0.0, 0.0, 1.0, 1.0], coords={"time": range(6)})
+    >>> rms_windows(x, 4, dim="time", hop=2).to_series().to_dict()
+    {0: 2.5, 2: 0.7071067811865476}
+    """
+    options = {"edge": edge, "nan_policy": _calls.policy("rms_windows", skipna)}
+    return _calls.windows(x, window, hop, dim, options | {"dtype": dtype, "format": format})

@@ -54,6 +54,26 @@ def table(
     return xr.Dataset(fields, attrs=pair[0].attrs)
 
 
+def windows(
+    x: Labelled, window: Any, hop: Any, dim: Hashable, options: dict[str, Any]
+) -> Labelled:  # fmt: skip
+    def one(x: Any) -> Any:
+        call = Call("rms_windows", (x,), dim, {}, options)
+        if len(call.core) != 1:
+            raise _arguments.fail(call.function, "dim", "name one dimension", repr(dim))
+        (name,) = call.core
+        axis = x.dims.index(name)
+        found = call.module(x.data).rms_windows(x.data, window, hop=hop, axis=axis, **options)
+        number = found.shape[axis]
+        starts = x.isel({name: slice(None, None, window if hop is None else hop)})
+        starts = starts.isel({name: slice(number)})
+        if starts.sizes[name] < number:  # the last window starts behind the end
+            starts = x.isel({name: 0}, drop=True)
+        return xr.DataArray(found, starts.coords, x.dims, x.name, x.attrs)
+
+    return each("rms_windows", one, (x,))
+
+
 def each(function: str, one: Callable[..., Any], pair: tuple[Any, ...]) -> Any:
     """The result of a DataArray, or of each variable of a Dataset."""
     if not isinstance(pair[0], xr.Dataset):
@@ -119,9 +139,7 @@ class Call:
         )
 
     def on_arrays(self, *arrays: Any) -> Any:
-        module: Any = rmsfast
-        if any(hasattr(a, "dask") for a in arrays):
-            import rmsfast.dask as module
+        module = self.module(*arrays)
         given = dict(self.literal)
         for (name, labelled), array in zip(self.given.items(), arrays, strict=True):
             given[name] = (
@@ -134,6 +152,14 @@ class Call:
         return self.finish(
             getattr(module, self.function)(*first, axis=axis, **given, **self.options)
         )
+
+    def module(self, *arrays: Any) -> Any:
+        """Where the function is that takes such arrays."""
+        if any(hasattr(a, "dask") for a in arrays):
+            from rmsfast import dask
+
+            return dask
+        return rmsfast
 
     def placed(self, name: str, labelled: xr.DataArray, array: Any) -> Any:
         """An array with all reduced dimensions; those of a pair must have their length."""
