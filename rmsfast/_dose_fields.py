@@ -56,7 +56,8 @@ def write_fields(p, clean, count, alpha, scale, rms_u, unit, reals, wholes, i):
     reals[10, i] = math.sqrt(0.0 if square < 0.0 else square)
     reals[11, i] = error / requested
     reals[12, i] = 1.0 if cosine > 1.0 else -1.0 if cosine < -1.0 else cosine
-    reals[13, i], reals[14, i] = p[UNCHANGED] / count, p[WRONG_SIGN] / count
+    reals[13, i] = (p[UNCHANGED] + 0.0) / count
+    reals[14, i] = (p[WRONG_SIGN] + 0.0) / count
     reals[15, i] = np.nan if p[AFTER] == 0.0 else angle * DEGREES
     reals[16, i] = np.nan if count == 0.0 else p[WORST]
     wholes[0, i] = -1 if count == 0.0 else int(p[PEAK_INDEX])

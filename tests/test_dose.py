@@ -462,6 +462,15 @@ def test_apply_dose_of_the_seed_example_requests_what_it_says():
     assert report.rms_rounded_request[0] == np.float64(0.06).astype(BF16)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_predict_dose_shares_of_no_coordinates_are_positive_zeros(dtype):
+    h = np.array([[1.0, -2.0, 3.0, -4.0]], dtype)
+    report = predict_dose(h, h[0], [0.5], storage="float32")
+    shares = np.array([report.frac_unchanged, report.frac_wrong_sign])
+    assert not shares.any()
+    assert not np.signbit(shares).any()
+
+
 def test_apply_dose_smaller_than_half_a_step_is_not_realised():
     h = np.full((1, 4), 2.0**20, np.float32)
     after, report = apply_dose(h, np.ones(4, np.float32), 2032 / 2**20, storage="bfloat16")
