@@ -139,7 +139,19 @@ def test_windows_plot_is_drawn(tmp_path, channels):
     drawn = plots.windows(values, tmp_path / "x.png", hop=0.5, unit="seconds")
     assert drawn.axes[0].get_xlabel() == "start of the window, in seconds"
     named = {text.get_text() for legend in drawn.legends for text in legend.get_texts()}
-    assert named == ({"0", "NaN or Inf"} if channels > 1 else set())
+    assert named == ({"RMS 0, dead", "NaN or Inf"} if channels > 1 else set())
+
+
+@pytest.mark.parametrize(
+    ("dead", "text"),
+    [([7], ": channel 7"), ([1, 7], ": channels 1, 7"), (range(9), "")],
+    ids=["one", "two", "many"],
+)
+def test_windows_plot_names_few_dead_channels(dead, text):
+    values = np.ones((4, 2000))
+    values[:, list(dead)] = 0
+    [legend] = plots.windows(values).legends
+    assert [each.get_text() for each in legend.get_texts()] == ["RMS 0, dead" + text]
 
 
 def test_windows_plot_of_many_windows_keeps_the_largest():

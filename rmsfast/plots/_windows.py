@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = "RMS, in the unit of the values"
+NAMED = 8  # dead channels at most that the legend lists
 MOST = 1500  # cells along an axis: more are smaller than pixels
 
 
@@ -42,8 +43,8 @@ def windows(
     -------
     matplotlib.figure.Figure
         800 pixels wide; a line where there is one channel. Windows of zeros are white, those with
-        NaN hatched. Where there are more windows or channels than pixels, the largest of some
-        neighbours is shown.
+        NaN hatched; the legend lists the channels of zeros alone, if they are few. Where there are
+        more windows or channels than pixels, the largest of some neighbours is shown.
     """
     found = np.asarray(values, np.float64)
     found = found.reshape(len(found), -1).T
@@ -81,9 +82,11 @@ def _map(drawn: Figure, axes: Axes, hop: float, values: Array) -> None:
     )
     usual = np.isfinite(shown) & (shown > 0)
     marks = []
+    dead = np.flatnonzero((values == 0).all(axis=1))
     if (shown == 0).any():
         axes.pcolormesh(*extent, np.ma.masked_not_equal(shown, 0), cmap=ListedColormap(["white"]))
-        marks.append(Patch(facecolor="white", edgecolor="0.5", label="0"))
+    if dead.size or (shown == 0).any():  # among many channels the larger of neighbours are shown
+        marks.append(Patch(facecolor="white", edgecolor="0.5", label=_dead_text(dead)))
     if not np.isfinite(shown).all():
         axes.patch.set(hatch="xxxx", edgecolor="0.5")
         marks.append(Patch(facecolor="white", hatch="xxxx", edgecolor="0.5", label="NaN or Inf"))
@@ -105,6 +108,14 @@ def _map(drawn: Figure, axes: Axes, hop: float, values: Array) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     if marks:
         drawn.legend(handles=marks, loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+
+
+def _dead_text(dead: Array) -> str:
+    """What white stands for, and which channels are so throughout: a thin line is hard to read."""
+    text = "RMS 0, dead"
+    if 0 < dead.size <= NAMED:
+        text += f": channel{'s' * (dead.size > 1)} {', '.join(map(str, dead))}"
+    return text
 
 
 def _pooled(values: Array, axis: int) -> Array:
