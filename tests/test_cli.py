@@ -56,11 +56,12 @@ def write(tmp_path, monkeypatch):
     return write
 
 
-def printed(*arguments, columns=80):
-    """Standard output of a command that succeeds and prints no error."""
-    result = testing.CliRunner(env={"COLUMNS": str(columns)}).invoke(cli, arguments)
+def printed(*arguments, columns=80, terminal=False):
+    """Standard output of a command that succeeds and prints no error, without colours."""
+    environment = {"COLUMNS": str(columns), "FORCE_COLOR": "1" if terminal else None}
+    result = testing.CliRunner(env=environment).invoke(cli, arguments)
     assert (result.exception, result.exit_code, result.stderr) == (None, 0, "")
-    return result.stdout
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.stdout) if terminal else result.stdout
 
 
 def described(*arguments):
@@ -225,7 +226,8 @@ def test_describe_table_folds_names_and_never_cuts_numbers(write, columns):
     name = "model.layers.0.block_sparse_moe.experts.7.down_proj.weight_日本"
     values = np.array([[-1.25e-300], [-2.25e-300], [-9.75e-299]])
     content = safetensors({name: entry("F64", [3, 1], 0, 24)}, values.tobytes())
-    _, *lines = printed("describe", write("m.safetensors", content), columns=columns).splitlines()
+    path = write("m.safetensors", content)
+    _, *lines = printed("describe", path, columns=columns, terminal=True).splitlines()
     first = lines[2].split()
     assert first[1:9] == ["3", "5.631e-299", "1.25e-300", "2.25e-300", "9.75e-299", "0", "0", "0"]
     assert first[9:] == (["9.75e-299", "2,0", "1"] if columns == 200 else [])
@@ -236,8 +238,16 @@ def test_describe_table_fits_80_columns(write):
     name = "model.layers.0.block_sparse_moe.experts.7.down_proj.weight"
     values = np.array([1.2345e-05, 1.2345e-05, 9.8765e-05, 0] * 100_000, "<f4")
     content = safetensors({name: entry("F32", [400_000, 1], 0, values.nbytes)}, values.tobytes())
-    output = printed("describe", write("m.safetensors", content))
+    output = printed("describe", write("m.safetensors", content), terminal=True)
     assert max(map(len, output.splitlines())) <= 80
+
+
+def test_describe_table_in_a_pipe_has_whole_names_and_no_trailing_blanks(write):
+    name = "model.layers.0.block_sparse_moe.experts.7.down_proj.weight" * 3
+    lines = printed("describe", write("m.safetensors", safetensors({name: entry("U8", [1], 0, 1)},
+                    b"\3"))).splitlines()  # fmt: skip
+    assert lines[3].split()[:3] == [name, "1", "3"]
+    assert [line.rstrip() for line in lines] == lines
 
 
 def test_describe_names_cannot_act_on_the_terminal(write):
@@ -453,10 +463,26 @@ def test_compare_fail_over_is_exit_code_1(write, capsys, limit, code):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("values", [[np.nan, 1.0], [0.0, 0.0]], ids=["NaN", "0/0"])
-def test_compare_fail_over_counts_what_is_not_a_number(write, values):
-    write("x.npy", np.array([values]))
+def test_compare_fail_over_counts_what_is_not_a_number_and_says_so(write, capsys):
+    write("x.npy", np.array([[np.nan, 1.0]]))
     assert main(["compare", "x.npy", "x.npy", "--fail-over", "1"]) == 1
+    expected = "rmsfast: --fail-over: relative RMSE is NaN in tensor 'x'\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("reference", ["x", "mean", "range"])
+def test_compare_fail_over_lets_equal_zeros_pass(write, capsys, reference):
+    write("x.npy", np.zeros((2, 2)))
+    options = ["--reference", reference, "--fail-over", "0"]
+    assert main(["compare", "x.npy", "x.npy", *options]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_compare_equal_zeros_are_not_the_worst(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", a=np.zeros(2), b=np.ones(2))
+    np.savez("y.npz", a=np.zeros(2), b=np.zeros(2))
+    assert [each["name"] for each in compared("x.npz", "y.npz")["tensors"]] == ["b", "a"]
 
 
 @pytest.mark.usefixtures("pair")
@@ -518,6 +544,53 @@ def test_describe_fault_of_path_with_line_break_is_one_line(capsys):
 def test_describe_axis_out_of_range_of_named_tensor_is_one_line(write, capsys):
     assert main(["describe", write("x.npy", np.zeros(3)), "--tensor", "x", "--axis", "1"]) == 2
     assert re.fullmatch(r"rmsfast: x\.npy: tensor 'x': axis must .*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "fault"),
+    [
+        (np.zeros(3), ["--axis", "1"], "axis must "),
+        (np.array(["a", "b"]), [], "x must have a boolean, "),
+    ],
+    ids=["axis", "strings"],
+)
+def test_describe_of_a_file_without_a_tensor_that_can_be_read_is_an_error(
+    write, capsys, values, options, fault
+):
+    assert main(["describe", write("x.npy", values), *options]) == 2
+    output, errors = capsys.readouterr()
+    assert (output, errors.count("\n")) == ("", 1)
+    assert errors.startswith(f"rmsfast: x.npy: tensor 'x': {fault}")
+
+
+def test_describe_typo_in_a_name_gets_eight_names_and_the_nearest(write, capsys):
+    header = {f"layer.{i}.weight": entry("U8", [1], i, i + 1) for i in range(20)}
+    path = write("m.safetensors", safetensors(header, bytes(20)))
+    assert main(["describe", path, "--tensor", "layer.17.wieght"]) == 2
+    listed = ", ".join(f"'layer.{i}.weight'" for i in range(8))
+    expected = (
+        f"rmsfast: m.safetensors: tensor must be one of {listed} and 12 more, "
+        "got 'layer.17.wieght', did you mean 'layer.17.weight'\n"
+    )
+    assert capsys.readouterr() == ("", expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (
+            [],
+            r"x\.bin: suffix must be .*, or --dtype and --shape be given for raw binary, got .*",
+        ),
+        (["--dtype", "int61"], "--dtype must be one of NumPy or a storage format, got 'int61'"),
+        (["--shape", "2x2"], "--dtype must be given for raw binary, got None"),
+    ],
+)
+def test_describe_of_raw_binary_names_the_options_it_needs(write, capsys, options, fault):
+    assert main(["describe", write("x.bin", bytes(8)), *options]) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert re.fullmatch(f"rmsfast: {fault}\n", errors)
 
 
 def test_describe_unknown_option_names_it(capsys):

@@ -86,7 +86,8 @@ def test_normalize_zero_option_writes_zero_rows(zero, row):
 def test_normalize_zero_row_is_refused_and_nothing_written(capsys):
     save_npy("z.npy", np.zeros((2, 2)))
     errors = refused(capsys, "normalize", "z.npy", "-o", "y.npy")
-    assert errors.startswith("rmsfast: z.npy: tensor 'z': rows from (0,) on: x must be nonzero")
+    assert errors.startswith("rmsfast: z.npy: tensor 'z': rows from (0,) on: x must be nonzero ")
+    assert "nonzero without --zero zero or --zero nan, got " in errors
 
 
 def test_normalize_refusal_leaves_existing_output(capsys):
@@ -185,6 +186,22 @@ def test_dose_without_output_predicts_every_dose():
     floor = rmsfast.dose_floor([[2, -2, 2, 2.0]])[0]
     assert tensor["floor"] == {"min": floor, "p50": floor, "max": floor}
     assert sorted(os.listdir()) == ["h.npy", "u.npy", "x.npy"]
+
+
+def test_dose_floor_of_an_even_number_of_rows_is_the_median_as_in_the_plot():
+    rows = np.float32([[2, -2, 2, 2], [3, 5, -7, 11]])
+    save_npy("h.npy", rows)
+    options = ("--direction", "u.npy", "--storage", "bfloat16", "--alpha", "1", "--json")
+    [tensor] = json.loads(printed("dose", "h.npy", *options))["tensors"]
+    low, high = np.sort(rmsfast.dose_floor(rows))
+    assert tensor["floor"] == {"min": low, "p50": (low + high) / 2, "max": high}
+    assert low < high
+
+
+def test_dose_zero_rows_are_refused_with_the_option_that_keeps_them(capsys):
+    save_npy("h.npy", np.zeros((1, 4), np.float32))
+    errors = refused(capsys, "dose", "h.npy", "--direction", "u.npy")
+    assert "nonzero without --zero keep, got " in errors
 
 
 def test_dose_several_tensors_have_a_line_each():

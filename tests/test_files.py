@@ -337,7 +337,10 @@ DAMAGED_SAFETENSORS = {
     "name breaks lines": (safetensors({"\n\x1b[2J": 1}), r"tensor '\n\x1b[2J' must have dtype"),
 }
 
-SUFFIXES = "suffix must be .npy, .npz, .safetensors, .json, .zarr, .h5 or .hdf5, got "
+SUFFIXES = (
+    "suffix must be .npy, .npz, .safetensors, .json, .zarr, .h5 or .hdf5, or dtype and shape be "
+    "given for raw binary, got "
+)
 DAMAGED = {
     f"{name}: {what}": (name, content, fault)
     for name, cases in (("x.npy", DAMAGED_NPY), ("m.safetensors", DAMAGED_SAFETENSORS))

@@ -20,6 +20,7 @@ from rmsfast.cli._output import (
     shape_text,
 )
 from rmsfast.cli._records import (
+    check_any_read,
     drawn,
     print_unread,
     record,
@@ -60,13 +61,14 @@ def describe(
     Peak is the largest absolute value of the rows without NaN, share max the largest part that one
     coordinate has of the sum of squares of its row. A narrow terminal leaves the last columns to
     --json and --csv. What is not defined, as the RMS of no values, is "-" (null in JSON). A tensor
-    that cannot be read is listed with the reason.
+    that cannot be read is listed with the reason; if there is no other, that is an error.
     """
     from rmsfast import files
 
     _options.check_outputs(inputs=[file], csv=csv, plot=plot)
     with jobs(f"describe {file}", dask, [file], how) as (place, options):
         found = place.describe(file, tensor=_options.names(tensor), **options)
+    check_any_read(file, found)
     if plot:
         from rmsfast import plots
 

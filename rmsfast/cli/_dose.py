@@ -319,10 +319,10 @@ def _three(floor: Any) -> dict[str, float]:
     """Statistics of the floors of rows, of those that have one."""
     import numpy as np
 
-    known = np.sort(floor[floor == floor].reshape(-1))
+    known = floor[floor == floor]
     if not known.size:
         return dict.fromkeys(("min", "p50", "max"), math.nan)
-    return {"min": known[0], "p50": known[known.size // 2], "max": known[-1]}
+    return {"min": known.min(), "p50": float(np.median(known)), "max": known.max()}
 
 
 def _lines(found: Sequence[Dosed], names: Sequence[str]) -> Iterator[tuple[Any, ...]]:

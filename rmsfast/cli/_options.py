@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -127,9 +128,30 @@ OUTPUT = click.option(
 )
 
 
+class _Command(click.Command):
+    """A command that names its options where the functions it calls name their arguments."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ValueError, TypeError) as error:
+            text = self._worded(str(error))
+            if text == str(error):
+                raise
+            raise ValueError(text) from error
+
+    def _worded(self, text: str) -> str:
+        for option in self.params:
+            if option.name == "zero" and isinstance(option.type, click.Choice):
+                remedies = " or ".join(f"--zero {each}" for each in option.type.choices[1:])
+                text = text.replace("under zero='raise'", f"without {remedies}")
+        text = text.replace("dtype and shape be given", "--dtype and --shape be given")
+        return re.sub("open_tensors: (dtype|shape) ", r"--\1 ", text)
+
+
 def command(example: str, name: str | None = None) -> Callable[[Command], click.Command]:
     """A command whose help ends in an example."""
-    return click.command(name, epilog=f"Example: {example}")
+    return click.command(name, cls=_Command, epilog=f"Example: {example}")
 
 
 def names(given: Sequence[str]) -> tuple[str, ...] | None:

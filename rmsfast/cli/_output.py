@@ -107,17 +107,28 @@ def print_table(
     """Print names, what they are in dim letters below, and numbers beside them.
 
     Numbers are never cut. A narrow terminal folds names, and shows no more columns than it has
-    room for, but always so many.
+    room for, but always so many. A pipe gets names whole.
     """
     from rich.console import Console
 
     console = Console(highlight=False, markup=False, emoji=False)
-    table, console.width = _table(names, kinds, columns, always, what, console.width)
-    console.print(table)
+    folds = console.is_terminal
+    table, console.width = _table(names, kinds, columns, always, what, console.width, folds)
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().rstrip("\n").split("\n")
+    console.file.write("".join(f"{line.rstrip()}\n" for line in lines))
+    console.file.flush()
 
 
 def _table(
-    names: list[str], kinds: list[str], columns: list[Column], always: int, what: str, width: int
+    names: list[str],
+    kinds: list[str],
+    columns: list[Column],
+    always: int,
+    what: str,
+    width: int,
+    folds: bool,
 ) -> tuple[Table, int]:
     from rich.cells import cell_len
     from rich.table import Table
@@ -130,7 +141,9 @@ def _table(
     gap = 2 if sum(widths) + 2 * len(widths) + NAME_WIDTH <= width else 1
     taken = sum(widths) + gap * len(widths)
     texts = [line for kind in kinds for line in kind.split("\n")]
-    first = min(max(width - taken, NAME_WIDTH), max(map(cell_len, [what, *names, *texts])))
+    first = max(map(cell_len, [what, *names, *texts]))
+    if folds:
+        first = min(max(width - taken, NAME_WIDTH), first)
 
     table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False)
     lines = max(column.title.count("\n") for column in columns)

@@ -32,6 +32,12 @@ def save_records(path: str, records: Sequence[dict[str, Any]]) -> None:
     save_csv(path, titles, ([each.get(title) for title in titles] for each in records))
 
 
+def check_any_read(path: str, found: Sequence[Any]) -> None:
+    """Refuse a file of which nothing could be read."""
+    if found and all(each.error is not None for each in found):
+        raise ValueError(f"{path}: tensor {found[0].name!r}: {found[0].error}")
+
+
 def print_unread(found: Sequence[Any], what: str) -> None:
     """List what could not be read, with the reasons."""
     for each in found:

@@ -102,7 +102,10 @@ def _file_tensors(path: Path, raw: Callable[[Path], list[Tensor]] | None) -> lis
         reader = raw or (zarr_tensors if path.is_dir() else _READERS.get(path.suffix.lower()))
         if reader is None:
             *most, last = _READERS
-            raise ValueError(f"suffix must be {', '.join(most)} or {last}, got {path.suffix!r}")
+            raise ValueError(
+                f"suffix must be {', '.join(most)} or {last}, or dtype and shape be given for raw "
+                f"binary, got {path.suffix!r}"
+            )
         return reader(path)
     except ValueError as error:
         text = str(error)
@@ -128,7 +131,13 @@ def _raw_reader(
         return None
     format = dtype if isinstance(dtype, str) and dtype in CODES else getattr(dtype, "name", None)
     format = format if format in CODES and format != "float16" else None
-    stored = CODES[format].newbyteorder("<") if format else np.dtype(dtype)
+    try:
+        stored = CODES[format].newbyteorder("<") if format else np.dtype(dtype)
+    except TypeError:
+        raise TypeError(
+            "open_tensors: dtype must be one of NumPy or a storage format, "
+            f"got {brief(repr(dtype))}"
+        ) from None
     lengths = tuple(int(n) for n in ((-1,) if shape is None else shape))
     if stored.hasobject or not stored.itemsize:
         raise ValueError(f"open_tensors: dtype must be one of numbers, got {stored}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from operator import index
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ def choose(
         exact = [each for each in tensors if each.name == name]
         matching = exact or [each for each in tensors if fnmatchcase(each.name, name)]
         if not matching:
-            raise _unknown(path, tensors, f"got {name!r}")
+            raise _unknown(path, tensors, f"got {name!r}", near=name)
         found |= {each.name: _read_as(path, each, format, bool(exact)) for each in matching}
     return [found[each.name] for each in tensors if each.name in found]
 
@@ -88,12 +89,14 @@ def _read_as(path: StrPath, tensor: Tensor, format: str | None, needed: bool) ->
     return tensor
 
 
-def _unknown(path: StrPath, tensors: list[Tensor], got: str) -> ValueError:
+def _unknown(path: StrPath, tensors: list[Tensor], got: str, near: str = "") -> ValueError:
     if not tensors:
         return ValueError(f"{path}: holds no tensors")
     listed = ", ".join(repr(tensor.name) for tensor in tensors[:_NAMES_SHOWN])
     if len(tensors) > _NAMES_SHOWN:
         listed += f" and {len(tensors) - _NAMES_SHOWN} more"
+        for name in get_close_matches(near, [tensor.name for tensor in tensors], 1):
+            got += f", did you mean {name!r}"
     return ValueError(f"{path}: tensor must be one of {listed}, {got}")
 
 
