@@ -32,6 +32,8 @@ FUNCTIONS = {
     "RunningRMSE": lambda x, y, axis: rmsfast.RunningRMSE(axis and 0).update(x, y).value(),
     "describe": lambda x, _y, axis: rmsfast.describe(x, axis=axis).to_records(),
     "compare": lambda x, y, axis: rmsfast.compare(x, y, axis=axis).to_records(),
+    "rms_windows": lambda x, _y, axis: rmsfast.rms_windows(x, 1, axis=axis or 0),
+    "agc": lambda x, _y, axis: rmsfast.agc(x, 3, axis=axis or 0),
 }
 
 
