@@ -17,6 +17,7 @@ from numba.core import caching
 SOURCES = (
     "_partial.py",
     "_layout.py",
+    "_compiler.py",
     "_vectors.py",
     "_terms.py",
     "_memory.py",

@@ -5,10 +5,9 @@ by side, and so on as for `awkward`. A tile is `tile` rows, or what is left of a
 """
 
 import numpy as np
-from numba import prange
 
 from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns
-from rmsfast._kernels import checked, inner, parallel, serial, store_found, store_roots
+from rmsfast._kernels import checked, inner, kernel, store_found, store_roots
 from rmsfast._lanes import DEPTH, columns_tuple, field_space, state_size
 from rmsfast._layout import APART
 from rmsfast._memory import (
@@ -54,7 +53,7 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, 
         accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, None, ahead, columns)
 
 
-@serial
+@kernel
 def column_partials(
     arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end
 ):
@@ -103,33 +102,7 @@ def column_partials(
                 store_found(partials, (row + c + i - row0) * blocks + block, p, how)
 
 
-@parallel
-def column_partials_parallel(
-    arrays,
-    how,
-    wide,
-    g,
-    outer,
-    ragged,
-    length,
-    base,
-    first,
-    blocks,
-    tile,
-    partials,
-    begin,
-    end,
-    share,
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        column_partials(
-            arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, a, b
-        )
-
-
-@serial
+@kernel
 def column_roots(arrays, how, wide, g, outer, ragged, length, tile, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of rows of one block; a unit is a tile."""
     columns = g[0, outer - 1]
@@ -149,13 +122,3 @@ def column_roots(arrays, how, wide, g, outer, ragged, length, tile, out, flags, 
                 arrays, how, wide, g, outer, ragged | APART, length, out, flags, row + c, some,
                 fields,
             )  # fmt: skip
-
-
-@parallel
-def column_roots_parallel(
-    arrays, how, wide, g, outer, ragged, length, tile, out, flags, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        column_roots(arrays, how, wide, g, outer, ragged, length, tile, out, flags, a, b)

@@ -10,7 +10,6 @@ joined in order. Blocks are copied as for `describe`.
 import math
 
 import numpy as np
-from numba import prange
 
 from rmsfast._describe_kernels import (
     BEATEN,
@@ -32,11 +31,10 @@ from rmsfast._kernels import (
     divide_pairs,
     hot,
     inner,
-    parallel,
+    kernel,
     root,
     root_pair,
     rounded,
-    serial,
     two_sum,
 )
 from rmsfast._lanes import two_product
@@ -312,7 +310,7 @@ def match_at(states, k):
     )  # fmt: skip
 
 
-@serial
+@kernel
 def compare_blocks(
     arrays, hows, wide, g, outer, awkward, x_g, x_outer, x_awkward, y_g, y_outer, y_awkward,
     length, tile, columns, part, row0, first, blocks, single, states, reals, counts, begin, end,
@@ -369,23 +367,7 @@ def compare_blocks(
         beaten = notes[0, BEATEN]
 
 
-@parallel
-def compare_blocks_parallel(
-    arrays, hows, wide, g, outer, awkward, x_g, x_outer, x_awkward, y_g, y_outer, y_awkward,
-    length, tile, columns, part, row0, first, blocks, single, states, reals, counts, begin, end,
-    share,
-):  # fmt: skip
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        compare_blocks(
-            arrays, hows, wide, g, outer, awkward, x_g, x_outer, x_awkward, y_g, y_outer,
-            y_awkward, length, tile, columns, part, row0, first, blocks, single, states, reals,
-            counts, a, b,
-        )  # fmt: skip
-
-
-@serial
+@kernel
 def fold_matches(states, blocks, totals, begin, end):
     """Fold the blocks of each row, in order, into its total."""
     for row in range(begin, end):
@@ -395,7 +377,7 @@ def fold_matches(states, blocks, totals, begin, end):
         pack_match(totals, row, p)
 
 
-@serial
+@kernel
 def compare_totals(totals, single, row0, reals, counts, begin, end):
     for row in range(begin, end):
         compare_row(match_at(totals, row), single, reals, counts, row0 + row)

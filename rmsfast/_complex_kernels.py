@@ -9,7 +9,6 @@ moments and matches of real rows, in order; a row is the work of one thread.
 import math
 
 import numpy as np
-from numba import prange
 
 from rmsfast._compare_kernels import join_matches, pack_match
 from rmsfast._describe_kernels import NEUTRAL, join_moments, pack_moment
@@ -20,9 +19,8 @@ from rmsfast._kernels import (
     gather,
     hot,
     inner,
-    parallel,
+    kernel,
     rounded,
-    serial,
     two_sum,
 )
 from rmsfast._lanes import term, two_product
@@ -153,7 +151,7 @@ def add_square(q, q_low, v, mean, mean_low):
     return q, q_low + (more + (lost + 2.0 * d * low))
 
 
-@serial
+@kernel
 def describe_complex(
     arrays, how, g, outer, apart, length, omit, states, imaginary, begin, end
 ):  # fmt: skip
@@ -173,16 +171,6 @@ def describe_complex(
         pack_moment(states, row, p)
         states[row, 6], states[row, 7] = add_pairs(p[6], p[7], q[6], q[7])
         imaginary[row, 0], imaginary[row, 1], imaginary[row, 2] = q[4], q[5], q[8]
-
-
-@parallel
-def describe_complex_parallel(
-    arrays, how, g, outer, apart, length, omit, states, imaginary, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        describe_complex(arrays, how, g, outer, apart, length, omit, states, imaginary, a, b)
 
 
 # ---------------------------------------------------------------------------- compare
@@ -248,7 +236,7 @@ def match_of_run(arrays, how, pointers, n):
     ), (t, t_low, float(shift))  # fmt: skip
 
 
-@serial
+@kernel
 def compare_complex(arrays, how, g, outer, apart, length, states, imaginary, begin, end):
     """states[row] = the match of a row without its squares, imaginary[row] = its other bias."""
     memory = scratch_space(0)
@@ -263,13 +251,3 @@ def compare_complex(arrays, how, g, outer, apart, length, states, imaginary, beg
             q = add_scaled(q[0], q[1], q[2], bias[0], bias[1], bias[2])
         pack_match(states, row, p)
         imaginary[row, 0], imaginary[row, 1], imaginary[row, 2] = q
-
-
-@parallel
-def compare_complex_parallel(
-    arrays, how, g, outer, apart, length, states, imaginary, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        compare_complex(arrays, how, g, outer, apart, length, states, imaginary, a, b)

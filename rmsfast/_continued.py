@@ -10,7 +10,6 @@ The lanes of all rows are one array of float64: for every scale, component and l
 """
 
 import numpy as np
-from numba import prange
 
 from rmsfast._column_lanes import accumulate_columns, reduce_columns
 from rmsfast._kernels import (
@@ -22,9 +21,8 @@ from rmsfast._kernels import (
     UP_EXPONENT,
     fold,
     inner,
+    kernel,
     load,
-    parallel,
-    serial,
     store,
 )
 from rmsfast._lanes import DEPTH, accumulate, columns_tuple, state_size
@@ -93,7 +91,7 @@ def continue_scale(
         )
 
 
-@serial
+@kernel
 def continue_sums(
     arrays, how, wide, g, outer, ragged, straight, position, count, columns, stride, lanes,
     begin, end,
@@ -122,21 +120,7 @@ def continue_sums(
                 )  # fmt: skip
 
 
-@parallel
-def continue_sums_parallel(
-    arrays, how, wide, g, outer, ragged, straight, position, count, columns, stride, lanes,
-    begin, end, share,
-):  # fmt: skip
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        continue_sums(
-            arrays, how, wide, g, outer, ragged, straight, position, count, columns, stride, lanes,
-            a, b,
-        )  # fmt: skip
-
-
-@serial
+@kernel
 def close_sums(arrays, how, wide, stride, lanes, totals, begin, end):
     """Fold the partials of the lanes of rows begin to end into their totals.
 

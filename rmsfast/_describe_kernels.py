@@ -14,7 +14,6 @@ and may be walked again.
 import math
 
 import numpy as np
-from numba import prange
 
 from rmsfast._kernels import (
     HIGH,
@@ -25,11 +24,10 @@ from rmsfast._kernels import (
     divide_pairs,
     hot,
     inner,
-    parallel,
+    kernel,
     root,
     root_of_pair,
     rounded,
-    serial,
     two_sum,
 )
 from rmsfast._lanes import two_product
@@ -335,7 +333,7 @@ def moment_at(states, k):
     )  # fmt: skip
 
 
-@serial
+@kernel
 def describe_blocks(
     arrays, how, wide, g, outer, awkward, length, tile, columns, part, row0, first, blocks, single,
     states, reals, counts, begin, end,
@@ -434,21 +432,7 @@ def describe_blocks(
         beaten = notes[0, BEATEN]
 
 
-@parallel
-def describe_blocks_parallel(
-    arrays, how, wide, g, outer, awkward, length, tile, columns, part, row0, first, blocks, single,
-    states, reals, counts, begin, end, share,
-):  # fmt: skip
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        describe_blocks(
-            arrays, how, wide, g, outer, awkward, length, tile, columns, part, row0, first, blocks,
-            single, states, reals, counts, a, b,
-        )  # fmt: skip
-
-
-@serial
+@kernel
 def fold_moments(states, blocks, totals, begin, end):
     """Fold the blocks of each row, in order, into its total."""
     for row in range(begin, end):
@@ -458,7 +442,7 @@ def fold_moments(states, blocks, totals, begin, end):
         pack_moment(totals, row, p)
 
 
-@serial
+@kernel
 def describe_totals(totals, single, row0, reals, counts, begin, end):
     for row in range(begin, end):
         describe_row(moment_at(totals, row), single, reals, counts, row0 + row)

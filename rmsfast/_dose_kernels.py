@@ -7,12 +7,13 @@ result is left out.
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
+from rmsfast._compiler import Compiler
 from rmsfast._dose_fields import CLEAN, COUNT, write_fields
 from rmsfast._dose_lines import LINE, QUICK_LEAST, QUICK_MOST, padded, quick_run
 from rmsfast._doses import clear, dose_run, new_state, plain_run, totals
-from rmsfast._kernels import fold, gather, hot, inner, parallel, serial, sum_block, sum_rows
+from rmsfast._kernels import fold, gather, hot, inner, kernel, sum_block, sum_rows
 from rmsfast._lanes import columns_tuple, field_space, lane_states
 from rmsfast._layout import APART
 from rmsfast._memory import (
@@ -39,7 +40,9 @@ PLAIN = (None, None, None)  # sums of float64
 
 
 # Counting references of arrays is atomic, and would take half the time of short rows.
-bare = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, _nrt=False)
+bare = njit(
+    nogil=True, error_model="numpy", no_cfunc_wrapper=True, pipeline_class=Compiler, _nrt=False
+)
 
 
 @hot
@@ -189,19 +192,6 @@ def dose_rows(
         fence()
 
 
-@parallel
-def dose_rows_parallel(
-    arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, sizes,
-    requests, quick, way, reals, wholes, writes, streaming, begin, end, share,
-):  # fmt: skip
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        dose_rows(
-            arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units,
-            sizes, requests, quick, way, reals, wholes, writes, streaming, a, min(a + share, end),
-        )  # fmt: skip
-
-
 @bare
 def round_elements(arrays, result, g, apart, step, way, overflows, writes, streaming, begin, end):
     """result = arrays[0] rounded, run after run along the last axis of g, `step` at a time.
@@ -231,16 +221,6 @@ def round_elements(arrays, result, g, apart, step, way, overflows, writes, strea
         overflows[unit] = found
     if streaming:
         fence()
-
-
-@parallel
-def round_elements_parallel(
-    arrays, result, g, apart, step, way, overflows, writes, streaming, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        round_elements(arrays, result, g, apart, step, way, overflows, writes, streaming, a, b)
 
 
 @inner
@@ -284,7 +264,7 @@ def floor_of(counts, least, fraction, size, allowed):
     return high
 
 
-@serial
+@kernel
 def dose_floors(
     arrays, result, g, outer, awkward, length, least, fraction, allowed, floors, begin, end
 ):
@@ -305,15 +285,3 @@ def dose_floors(
             round_run(arrays[0], result, pointers[0], target, (0, 0, 0), 0, n)
             square += tally(result, target, n, least, address(counts, 0))
         floors[row] = floor_of(counts, least, fraction, math.sqrt(square / length), allowed)
-
-
-@parallel
-def dose_floors_parallel(
-    arrays, result, g, outer, awkward, length, least, fraction, allowed, floors, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        dose_floors(
-            arrays, result, g, outer, awkward, length, least, fraction, allowed, floors, a, b
-        )

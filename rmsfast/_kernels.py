@@ -17,6 +17,7 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from rmsfast._compiler import Compiler, run_entry
 from rmsfast._lanes import (
     accumulate,
     cleared,
@@ -50,9 +51,10 @@ LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the rang
 UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
 UP_EXPONENT, DOWN_EXPONENT = 1800, -1200
 
-# Callees have no entry from Python: half the time to compile. What is not forced inline says
-# so, or it would take that over from its caller.
+# Callees have no entry from Python: they are parts (see `_compiler`). What is not forced inline
+# says so, or it would take that over from its caller.
 WITHIN = {
+    "pipeline_class": Compiler,
     "nogil": True,
     "error_model": "numpy",
     "no_cpython_wrapper": True,
@@ -61,8 +63,7 @@ WITHIN = {
 }
 inner = njit(forceinline=False, **WITHIN)
 hot = njit(forceinline=True, **WITHIN)
-serial = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True)
-parallel = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
+kernel = njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, pipeline_class=Compiler)
 
 
 # ------------------------------------------------------------------------------ pairs
@@ -371,7 +372,7 @@ def sum_block(arrays, how, wide, g, outer, awkward, bases, start, count):
     return checked(arrays, how, wide, arrays[4], how[2], g, outer, apart, bases, start, count, p)
 
 
-@serial
+@kernel
 def row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of rows begin to end of `length` coordinates."""
     if awkward == 0 and length <= BLOCK and end - begin >= WIDTH // 2:
@@ -423,15 +424,7 @@ def store_roots(arrays, how, wide, g, outer, apart, length, out, flags, first, n
             finish(p[:8], out, flags, first + i)
 
 
-@parallel
-def row_roots_parallel(arrays, how, wide, g, outer, awkward, length, out, flags, begin, end, share):
-    for k in prange((end - begin + share - 1) // share):
-        first = begin + k * share
-        last = min(first + share, end)
-        row_roots(arrays, how, wide, g, outer, awkward, length, out, flags, first, last)
-
-
-@serial
+@kernel
 def row_partials(
     arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end
 ):
@@ -446,22 +439,10 @@ def row_partials(
         store_found(partials, unit, p, how)
 
 
-@parallel
-def row_partials_parallel(
-    arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        row_partials(
-            arrays, how, wide, g, outer, awkward, length, base, first, blocks, partials, a, b
-        )
-
-
 # ------------------------------------------------------------------------------ finish
 
 
-@serial
+@kernel
 def fold_partials(partials, blocks, totals, begin, end):
     """Fold the blocks of each row, in order, into its total."""
     for row in range(begin, end):
@@ -471,7 +452,7 @@ def fold_partials(partials, blocks, totals, begin, end):
         store(totals, row, p)
 
 
-@serial
+@kernel
 def fold_extents(partials, blocks, totals, begin, end):
     """Fold the extents of the blocks of each row, in order, into its total."""
     for row in range(begin, end):
@@ -490,8 +471,19 @@ def keep_further(totals, row, partials, k, i, sign):
         totals[row, i], totals[row, i + 1] = partials[k, i], partials[k, i + 1]
 
 
-@serial
+@kernel
 def roots(partials, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of a partial."""
     for row in range(begin, end):
         finish(load(partials, row), out, flags, row)
+
+
+# ------------------------------------------------------------------------------ threads
+
+
+@njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
+def in_parallel(entry, args, begin, end, share):
+    """Run units begin to end of a kernel, `share` of them at a time, on Numba's threads."""
+    for k in prange((end - begin + share - 1) // share):
+        first = begin + k * share
+        run_entry(entry, args, first, min(first + share, end))

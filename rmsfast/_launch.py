@@ -1,9 +1,9 @@
 """How compiled kernels are found, compiled and run.
 
-Kernels come in twos: `name`, serial, and `name_parallel`, the same loop under `prange`.
-Only one parallel region runs at a time in a process: whoever finds it taken, and every
-child forked from a process that had started Numba's threads, runs the serial one, which
-gives the same bits.
+A kernel does a range of *units*: rows, blocks or tiles. One loop under `prange` hands out
+ranges to threads. Only one such parallel region runs at a time in a process: whoever finds
+it taken, and every child forked from a process that had started Numba's threads, calls the
+kernel for all units, which gives the same bits.
 
 Numba's own dispatch is left out. It would compile a specialisation for each memory layout
 of the arguments, or, told not to, still do so for whoever calls while another thread
@@ -13,6 +13,7 @@ compiles.
 import logging  # noqa: F401 (see _before_fork)
 import math
 import os
+import struct
 import sys
 import threading
 import warnings
@@ -50,6 +51,7 @@ _lock = threading.RLock()  # held while kernels are loaded or compiled, and thre
 _region = threading.Lock()  # held while a parallel region runs
 _modules: tuple[ModuleType, ...] | None = None  # empty where Numba cannot be had
 _compiled: dict[tuple[Any, Hashable], Callable[..., None]] = {}
+_entries: dict[Callable[..., None], int] = {}  # addresses
 _threads: int | None = None  # as chosen by set_num_threads
 _may_start = True  # whether parallel regions may be entered in this process
 _started = False
@@ -246,22 +248,43 @@ def launch(
     `key` as for `compiled`.
     """
     whole = (*args, 0, units)
-    serial = compiled(kernel(name), whole, key)
+    run = compiled(kernel(name), whole, key)
     if units * unit_bytes < PARALLEL_BYTES:
-        serial(*whole)
+        run(*whole)
         return
     workers = threads_for(threads) if _may_start else 1
     step = max(1, SLICE_BYTES // max(1, unit_bytes)) * workers
+    packed = pack(args) if workers > 1 else None
     for begin in range(0, units, step):
         end = min(begin + step, units)
-        if workers > 1 and end - begin > 1 and _region.acquire(blocking=False):
+        if packed is not None and end - begin > 1 and _region.acquire(blocking=False):
             try:
-                share = min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers))
-                _in_parallel(name, (*args, begin, end, max(1, share)), workers, key)
+                if _start_threads():
+                    share = min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers))
+                    _in_parallel(_entries[run], packed, begin, end, max(1, share), workers)
+                    continue
             finally:
                 _region.release()
-        else:
-            serial(*args, begin, end)
+        run(*args, begin, end)
+
+
+def pack(args: Args) -> np.ndarray:
+    """Arguments as an entry takes them: in words of eight bytes, as Numba flattens their types."""
+    return np.array(list(_words(args)), np.int64)
+
+
+def _words(value: Any) -> Iterator[int]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _words(part)
+    elif isinstance(value, np.ndarray):
+        yield from (0, 0, value.size, value.itemsize, value.ctypes.data)  # nobody owns it
+        yield from value.shape
+        yield from value.strides
+    elif isinstance(value, float):
+        yield struct.unpack("q", struct.pack("d", value))[0]
+    else:
+        yield value or 0  # None is a null pointer
 
 
 def parallel_region() -> threading.Lock:
@@ -269,14 +292,14 @@ def parallel_region() -> threading.Lock:
     return _region
 
 
-def _in_parallel(name: str, args: Args, workers: int, key: Hashable) -> None:
-    """Run a parallel kernel; the caller's number of Numba threads stays."""
+def _in_parallel(
+    entry: int, packed: np.ndarray, begin: int, end: int, share: int, workers: int
+) -> None:
+    """Run a kernel on many threads; the caller's number of Numba threads stays."""
     import numba
 
-    if not _start_threads():
-        compiled(kernel(name), args[:-1], key)(*args[:-1])
-        return
-    run = compiled(kernel(name + "_parallel"), args, key)
+    args = entry, packed.ctypes.data, begin, end, share
+    run = compiled(kernel("in_parallel"), args, "in_parallel")
     before = numba.get_num_threads()
     wanted = min(workers, numba.config.NUMBA_NUM_THREADS)
     if wanted == before:
@@ -341,8 +364,12 @@ def _compile(known: tuple[Any, Hashable], args: Args) -> Callable[..., None]:
     signature = tuple(_numba_type(a) for a in args)
     with _lock:
         if known not in _compiled:
+            from rmsfast._compiler import entry_address
+
             _attach_cache(kernel)
-            _compiled[known] = _specialise(kernel, signature)
+            run = _specialise(kernel, signature)
+            _entries[run] = entry_address(kernel.overloads[signature])
+            _compiled[known] = run
         return _compiled[known]
 
 

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from numba import prange
 
 from rmsfast._kernels import (
     DOWN,
@@ -14,12 +13,11 @@ from rmsfast._kernels import (
     gather,
     hot,
     inner,
+    kernel,
     load,
-    parallel,
     root_of_pair,
     root_pair,
     rounded,
-    serial,
     two_sum,
 )
 from rmsfast._lanes import term, two_product
@@ -65,7 +63,7 @@ def size_pair(p, kind, number, number_low, exponent):
     return h, low, -1.0
 
 
-@serial
+@kernel
 def ratios(errors, sizes, kind, numbers, out, flags, begin, end):
     """out[row] = root mean square error / size; flags: as for `finish`, 4 if the size is 0."""
     for row in range(begin, end):
@@ -86,7 +84,7 @@ def extent_of(sizes, row):
     return (*p, sizes[row, k], sizes[row, k + 1], sizes[row, k + 2], sizes[row, k + 3])
 
 
-@serial
+@kernel
 def means(extents, out, errors, begin, end):
     """out[row] = the mean, errors[row] = what rounding took from it, and its exponent."""
     for row in range(begin, end):
@@ -145,7 +143,7 @@ def complex_sums(arrays, how, g, outer, apart, bases, length, scale):
     return (re, re_low), (im, im_low), (total, total_low), (most, most_low, most_e)
 
 
-@serial
+@kernel
 def complex_sizes(arrays, how, g, outer, apart, length, largest, sizes, centres, begin, end):
     """sizes[row] = the largest |z|, or |mean|, as a pair and an exponent.
 
@@ -181,13 +179,3 @@ def nearest(pair, e):
     value = rounded(pair[0], pair[1], e)
     lost = (pair[0] - math.ldexp(value, int(e))) + pair[1]
     return value, (lost if math.isfinite(lost) else 0.0, 0.0)
-
-
-@parallel
-def complex_sizes_parallel(
-    arrays, how, g, outer, apart, length, largest, sizes, centres, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        complex_sizes(arrays, how, g, outer, apart, length, largest, sizes, centres, a, b)

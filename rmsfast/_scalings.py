@@ -8,7 +8,6 @@ every element is.
 import math
 
 import numpy as np
-from numba import prange
 
 from rmsfast._kernels import (
     HIGH,
@@ -18,11 +17,10 @@ from rmsfast._kernels import (
     fold,
     hot,
     inner,
+    kernel,
     load,
-    parallel,
     root,
     root_pair,
-    serial,
     sum_block,
     sum_rows,
 )
@@ -134,7 +132,7 @@ def row_partial(arrays, how, wide, g, outer, awkward, bases, length):
     return p
 
 
-@serial
+@kernel
 def scale_rows(
     arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
     offset, sizes, streaming, begin, end,
@@ -176,21 +174,7 @@ def scale_rows(
         fence()
 
 
-@parallel
-def scale_rows_parallel(
-    arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
-    offset, sizes, streaming, begin, end, share,
-):  # fmt: skip
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        scale_rows(
-            arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero,
-            targets, offset, sizes, streaming, a, b,
-        )  # fmt: skip
-
-
-@serial
+@kernel
 def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, end):
     """The factor of each row."""
     for row in range(begin, end):
@@ -204,7 +188,7 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
         shift[row] = joined(factor[2], factor[3])
 
 
-@serial
+@kernel
 def scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, begin, end):
     """Result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
     memory = scratch_space(0)
@@ -242,17 +226,7 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
         fence()
 
 
-@parallel
-def scale_elements_parallel(
-    writes, single, cast, result, g, apart, step, offset, streaming, begin, end, share
-):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, a, b)
-
-
-@serial
+@kernel
 def zero_rows(arrays, g, outer, length, flags, begin, end):
     """flags[row] = 1 where all numbers of a row, side by side, are 0."""
     ahead = SOON * g[1, outer - 1] if outer else 0
@@ -260,10 +234,3 @@ def zero_rows(arrays, g, outer, length, flags, begin, end):
         pointers = addresses(arrays, offsets(arrays, g, 0, outer, row), 0)
         summon(advance(pointers[0], ahead))
         flags[row] = not any_nonzero(arrays[0], pointers[0], length)
-
-
-@parallel
-def zero_rows_parallel(arrays, g, outer, length, flags, begin, end, share):
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        zero_rows(arrays, g, outer, length, flags, a, min(a + share, end))

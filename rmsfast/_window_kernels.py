@@ -16,7 +16,6 @@ windows. Behind time there may be one axis more, of the `numbers` that are one v
 """
 
 import numpy as np
-from numba import prange
 
 from rmsfast._column_lanes import accumulate_columns, clear_columns
 from rmsfast._kernels import (
@@ -27,9 +26,8 @@ from rmsfast._kernels import (
     UP,
     UP_EXPONENT,
     inner,
-    parallel,
+    kernel,
     root,
-    serial,
 )
 from rmsfast._lanes import DEPTH, state_size
 from rmsfast._memory import (
@@ -235,7 +233,7 @@ def run_windows(
     return flags
 
 
-@serial
+@kernel
 def window_roots(
     arrays, how, wide, g, beside, outer, ragged, numbers, length, window, hop, before,
     block, first, windows, run, tile, part, result, begin, end,
@@ -274,17 +272,3 @@ def window_roots(
                         again, scale, wide, bases, result, start, stride, across, n, tile, window,
                         hop, before, block, a, b, space,
                     )  # fmt: skip
-
-
-@parallel
-def window_roots_parallel(
-    arrays, how, wide, g, beside, outer, ragged, numbers, length, window, hop, before,
-    block, first, windows, run, tile, part, result, begin, end, share,
-):  # fmt: skip
-    for k in prange((end - begin + share - 1) // share):
-        a = begin + k * share
-        b = min(a + share, end)
-        window_roots(
-            arrays, how, wide, g, beside, outer, ragged, numbers, length, window, hop, before,
-            block, first, windows, run, tile, part, result, a, b,
-        )  # fmt: skip

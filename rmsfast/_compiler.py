@@ -1,0 +1,119 @@
+"""How Numba compiles kernels: each once, with an entry for threads.
+
+Numba optimises every function, makes machine code of it, and does both again for whatever
+calls it: a kernel of five levels is compiled five times. The functions that only kernels
+call are *parts* here: they are linked into their callers as they are.
+
+A kernel takes arguments of many types; its *entry* takes them at one address. So one loop
+under `prange`, compiled once, runs every kernel on many threads.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering
+from numba.extending import intrinsic
+
+I64, ADDRESS = ir.IntType(64), ir.IntType(8).as_pointer()
+ENTRY = ir.FunctionType(ir.VoidType(), [ADDRESS, I64, I64])  # arguments, begin, end
+
+
+class _Part(JITCodeLibrary):
+    """Code that is linked into its callers, and not run from elsewhere."""
+
+    def finalize(self):
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalized = True
+
+    def get_pointer_to_function(self, _name):
+        self._ensure_finalized()
+        return 0
+
+    @property
+    def codegen(self):
+        return self
+
+    def set_env(self, _name, _environment):
+        """Leave out what Numba keeps for code that is called from Python."""
+
+
+class _Lower(Lower):
+    def lower_normal_function(self, fndesc):
+        super().lower_normal_function(fndesc)
+        if not self.flags.no_cpython_wrapper:
+            self.add_entry()
+
+    def add_entry(self):
+        """Define a function that loads the arguments, of eight bytes each, and calls this one."""
+        entry = ir.Function(self.module, ENTRY, entry_name(self.fndesc))
+        b = ir.IRBuilder(entry.append_basic_block())
+        result, error, *args = self.function.args
+        begin = len(args) - 2
+        values = [
+            b.load(b.bitcast(b.gep(entry.args[0], [I64(8 * k)]), a.type.as_pointer()))
+            for k, a in enumerate(args[:begin])
+        ]
+        b.call(
+            self.function,
+            [
+                cgutils.alloca_once(b, result.type.pointee),
+                cgutils.alloca_once(b, error.type.pointee),
+                *values,
+                *entry.args[1:],
+            ],
+        )
+        b.ret_void()
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(BaseNativeLowering):
+    _name = "rmsfast_lowering"
+
+    @property
+    def lowering_class(self):
+        return _Lower
+
+    def run_pass(self, state):
+        if state.flags.no_cpython_wrapper:
+            state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().run_pass(state)
+
+
+class Compiler(CompilerBase):
+    """Numba's compiler, but for what this module is about."""
+
+    def define_pipelines(self):
+        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.passes = [(_Lowering if p is NativeLowering else p, n) for p, n in passes.passes]
+        passes.finalize()
+        return [passes]
+
+
+def entry_name(fndesc):
+    return f"entry.{fndesc.llvm_func_name}"
+
+
+def entry_address(result: Any) -> int:
+    """Address of the entry of a compiled kernel."""
+    return int(result.library.get_pointer_to_function(entry_name(result.fndesc)))
+
+
+@intrinsic
+def run_entry(typingctx, entry, args, begin, end):
+    """Run units begin to end of the kernel with this entry; addresses are integers."""
+
+    def codegen(context, b, signature, values):
+        place, args, begin, end = values
+        function = b.inttoptr(place, ENTRY.as_pointer())
+        b.call(function, [b.inttoptr(args, ADDRESS), begin, end])
+        return context.get_dummy_value()
+
+    return types.void(entry, args, begin, end), codegen
