@@ -16,6 +16,7 @@ FOLDER = Path(rmsfast.__file__).parent
 LAYERS = [
     ["_formats", "_partial", "_layout"],
     [
+        "_compiler",
         "_vectors",
         "_terms",
         "_memory",
@@ -74,6 +75,7 @@ def module_of(path):
 MODULES = sorted({module_of(path) for path in FILES})
 # Beyond NumPy and the standard library, these import what they are made for.
 MAY_IMPORT = {
+    "_compiler": {"numba", "llvmlite"},
     "_vectors": {"numba", "llvmlite"},
     "_lanes": {"numba", "llvmlite"},
     "_column_lanes": {"numba", "llvmlite"},
