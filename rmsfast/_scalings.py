@@ -176,7 +176,7 @@ def scale_rows(
 
 @kernel
 def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, end):
-    """The factor of each row."""
+    """The factor of each row; where low is None, high alone, which is all that float32 needs."""
     for row in range(begin, end):
         p = load(partials, row)
         if sizes is not None:
@@ -184,8 +184,11 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
         factor = (zero, 0.0, 1.0, 1.0)
         if p[0] != 0.0 or p[3] == 0.0 or mode != PLAIN:
             factor = factor_of(p, mode, eps, targets[row % len(targets)])
-        high[row], low[row] = factor[0], factor[1]
-        shift[row] = joined(factor[2], factor[3])
+        high[row] = factor[0]
+        if low is None:  # a factor that leaves no room is beyond the result too
+            high[row] *= min(factor[2] * factor[3], 1.0)
+        else:
+            low[row], shift[row] = factor[1], joined(factor[2], factor[3])
 
 
 @kernel

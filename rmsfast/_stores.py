@@ -131,7 +131,7 @@ def float8_code(em, kind, size):
 class Scaling:
     """What is written, from the types of (x, gain, high, low, shift) and the result.
 
-    high and low (and shift) are arrays where every element has a factor of its own, None
+    high (and low, and shift) are arrays where every element has a factor of its own, None
     where one factor serves a run. cast: None if rounding comes last, else before the gain.
     """
 
@@ -149,7 +149,7 @@ class Scaling:
         b, (x, gain, high, low, shift) = em.b, values
         v, e = x
         if high is not None:
-            factor = [high[0], low[0], shift and self.shifts(em, shift[0])]
+            factor = [high[0], low and low[0], shift and self.shifts(em, shift[0])]
         high, low, shift = factor
         v = v if shift is None else b.fmul(v, shift[0])
         if not self.pairs:
@@ -359,10 +359,12 @@ def scatter(typingctx, source, result, offset, stride, count):
 
 @intrinsic
 def number_at(typingctx, array, offset):
-    """The float64 at a byte offset of an array."""
+    """The float64 at a byte offset of an array; 0 where there is none."""
     signature = types.float64(array, types.intp)
 
     def codegen(context, builder, signature, args):
+        if absent(signature.args[0]):
+            return F64(0.0)
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         p = builder.gep(builder.bitcast(data, BYTES), [args[1]])
         return builder.load(builder.bitcast(p, F64.as_pointer()))

@@ -440,7 +440,8 @@ class _Job:
         self, sums: _layout.Walk, targets: np.ndarray, zero: str, sizes: np.ndarray | None
     ) -> None:
         scaled, plan = self.scaled, sums.plan
-        high, low, shift = np.empty((3, plan.rows))
+        wide = {scaled.kind, scaled.result_kind} & {"float64", "complex128"}
+        high, low, shift = (np.empty(plan.rows) if k == 0 or wide else None for k in range(3))
         fill = np.nan if zero == "nan" else 0.0
         wanted = _targets(targets, plan)
         flags = np.zeros(plan.rows, np.uint8)
@@ -457,23 +458,18 @@ class _Job:
             flags[part] = (found[:, 0] == 0) & (found[:, 3] > 0)
             some = wanted if len(wanted) == 1 else wanted[part]
             own = None if sizes is None else sizes[part]
-            args: tuple[Any, ...] = (
-                found,
-                self.mode,
-                self.eps,
-                fill,
-                some,
-                high[part],
-                low[part],
-                shift[part],
-                own,
-            )
+            args: tuple[Any, ...] = (found, self.mode, self.eps, fill, some)
+            args += tuple(v if v is None else v[part] for v in (high, low, shift))
+            args += (own,)
             _launch.call(_launch.kernel("factors"), (*args, 0, piece.rows))
         if zero == "raise":
             self._refuse_zero(flags, plan)
         lengths = [1 if k in scaled.axes else n for k, n in enumerate(scaled.shape)]
         operands: list[_layout.Operand] = [(scaled.array, scaled.kind), self.gain]
         for values in (high, low, shift):
+            if values is None or (values is shift and not values.any()):
+                operands.append(None)
+                continue
             rows = _layout.in_order(values, plan).reshape(lengths)
             operands.append((np.broadcast_to(rows, scaled.shape), "float64"))
         walk = _layout.walk(scaled.shape, (), [*operands, self.out_operand])
