@@ -7,12 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench.ratios import MAIN, best_numpy, best_peer
+from bench.ratios import LARGE, MAIN, SMALL, best_numpy, best_peer
 from rmsfast.roofline import human
 
 MARKERS = "<!-- speed -->\n", "<!-- /speed -->"
 README = Path(__file__).parent.parent / "README.md"
 RESULTS = Path(__file__).parent / "results"
+HEAD = (
+    "| call | dtype | size | NumPy | best peer | rmsfast | ceiling | error |",
+    "|---|---|---|---|---|---|---|---|",
+)
 
 
 def main() -> None:
@@ -35,7 +39,7 @@ def parts(text: str) -> tuple[str, str, str]:
 
 
 def table(results: dict[str, Any], name: str) -> str:
-    """Return the Markdown of a result file: small arrays first, then all problems at one size."""
+    """Return the Markdown of a result file: what stands for the rest, then all of it folded."""
     machine = results["machine"]
     versions = ", ".join(
         f"{name} {version}" for name, version in results["versions"].items() if version
@@ -46,13 +50,28 @@ def table(results: dict[str, Any], name: str) -> str:
         "microseconds a call (us) below 64 KiB: the best NumPy expression, the best other library, "
         "rmsfast, and what the machine was measured to read (or to copy, for what writes as much) "
         "in the same run; and the largest error against exact arithmetic, in ulps. The size is "
-        f"that of `x`. {versions}. From `bench/results/{name}`.",
+        f"that of `x`. From `bench/results/{name}`.",
         "",
-        "| call | dtype | size | NumPy | best peer | rmsfast | ceiling | error |",
-        "|---|---|---|---|---|---|---|---|",
+        *HEAD,
+        *map(line, filter(stands_out, rows)),
+        "",
+        f"<details><summary>All that was measured, with {versions}.</summary>",
+        "",
+        *HEAD,
         *map(line, rows),
         "",
+        "</details>",
+        "",
     ])  # fmt: skip
+
+
+def stands_out(row: dict[str, Any]) -> bool:
+    """Whether a row is among the few shown first: a small array, and rows beyond the caches."""
+    if row["layout"] != "rows":
+        return False
+    if row["dtype"] == "float32":
+        return row["size"] == LARGE or (row["size"], row["function"]) == (SMALL[1], "rms")
+    return row["dtype"] == "bfloat16" and row["size"] == MAIN
 
 
 def line(row: dict[str, Any]) -> str:

@@ -148,6 +148,8 @@ def check_out(function: str, out: Any, shape: tuple[int, ...], dtype: np.dtype) 
         raise TypeError(f"{function}: out must have dtype {dtype}, got {out.dtype}")
     if not out.flags.writeable:
         raise fail(function, "out", "be writeable", "a read-only array")
+    if out.size > 1 and any(n > 1 and s == 0 for n, s in zip(out.shape, out.strides, strict=True)):
+        raise fail(function, "out", "have a place for each element", f"strides {out.strides}")
 
 
 def check_threads(function: str, threads: Any) -> None:
@@ -272,6 +274,8 @@ def numbers(function: str, argument: str, given: Any, shape: tuple[int, ...]) ->
 def number(function: str, argument: str, given: Any) -> float:
     """A finite real number."""
     try:
+        if isinstance(given, str | bytes):
+            raise TypeError
         value = float(given)
     except (TypeError, ValueError):
         raise TypeError(

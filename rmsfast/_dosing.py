@@ -8,8 +8,8 @@ import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums
 from rmsfast._dose_report import REFERENCES, Array, DoseReport
+from rmsfast._sums import STREAMING_BYTES
 from rmsfast.reductions import rms
-from rmsfast.scaling import STREAMING_BYTES
 
 STORAGE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 EDIT_FORMATS = ("float64", *STORAGE)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums, _window_sums
+from rmsfast._scaled import Scaled
 from rmsfast._window_sums import Series
-from rmsfast.scaling import Scaled
 
 PIECE = 1 << 19  # values that are divided in one go
 SMALL = 2.0**-960  # sizes below which a quotient may lose digits

@@ -38,6 +38,7 @@ def takes(out: Any, shape: tuple[int, ...], dtype: np.dtype, arrays: tuple[Any, 
         and out.shape == shape
         and out.dtype == dtype
         and out.flags.writeable
+        and 0 not in out.strides
         and not any(np.may_share_memory(out, a) for a in arrays)
     )
 

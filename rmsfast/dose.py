@@ -8,7 +8,7 @@ import numpy as np
 from rmsfast import _arguments, _formats, _launch, _layout, _small_doses
 from rmsfast._dose_report import Array, DosePrediction, DoseReport, unknown
 from rmsfast._dosing import STORAGE, Dosing, Edit, Way
-from rmsfast.scaling import STREAMING_BYTES
+from rmsfast._sums import STREAMING_BYTES
 
 Axis = int | tuple[int, ...] | None
 # Options of calls that _small_doses may answer.

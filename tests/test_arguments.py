@@ -230,6 +230,11 @@ REFUSED = [
         ValueError,
         "out must be writeable, got a read-only array",
     ),
+    (
+        {"out": np.lib.stride_tricks.as_strided(np.zeros(1), (2,), (0,))},
+        ValueError,
+        "out must have a place for each element, got strides (0,)",
+    ),
     ({"where": [1, 0, 1]}, TypeError, "where must be boolean, got dtype int64"),
     ({"where": "x"}, TypeError, "where must be boolean, got dtype <U1"),
     (

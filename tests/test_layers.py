@@ -44,7 +44,7 @@ LAYERS = [
         "_window_kernels",
     ],
     ["_launch", "_cache", "_arguments", "reference"],
-    ["_sums", "_inputs", "_ratios", "_small", "_window_sums", "_reports"],
+    ["_sums", "_inputs", "_scaled", "_ratios", "_small", "_window_sums", "_reports"],
     [
         "_dose_report",
         "_dosing",

@@ -669,7 +669,7 @@ REFUSED = [
     ({"eps": -1e-6}, ValueError, "eps must be finite and >= 0, got -1e-06"),
     ({"eps": math.inf}, ValueError, None),
     ({"eps": math.nan}, ValueError, None),
-    ({"eps": "small"}, TypeError, "eps must be a number, got str"),
+    ({"eps": "1e-6"}, TypeError, "eps must be a number, got str"),
     ({"eps": None}, TypeError, "eps must be a number, got NoneType"),
     ({"eps": [1e-6, 1e-6]}, TypeError, "eps must be a number, got list"),
     ({"gain_offset": math.inf}, ValueError, "gain_offset must be finite, got inf"),

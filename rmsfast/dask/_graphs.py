@@ -19,11 +19,11 @@ from dask.highlevelgraph import HighLevelGraph
 from rmsfast import _arguments, _launch, _ratios, _reports, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._partial import BLOCK
+from rmsfast._scaled import Scaled
 from rmsfast.dask import _states
 from rmsfast.dask._states import EXTENTS, MATCHES, MOMENTS, SQUARES, Form, Task
 from rmsfast.dask._tables import LazyTable, record_dtype
 from rmsfast.reference.summaries import Comparison, Description
-from rmsfast.scaling import Scaled
 
 APART_BYTES = 1 << 26  # of states of the rows of a chunk: beyond, chunks join those of their blocks
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _partial, _ratios, _reports, _sums
 from rmsfast._inputs import Inputs
-from rmsfast.scaling import Scaled
+from rmsfast._scaled import Scaled
 
 Array = np.ndarray
 AROUND = ("where", "weights", "nan_policy", "dtype", "format")
