@@ -177,9 +177,18 @@ def loaded_by(statement):
     return set(run.stdout.split())
 
 
-def test_import_of_package_loads_numpy_and_the_standard_library_only():
-    added = loaded_by("import rmsfast") - loaded_by("import numpy")
+def test_import_of_package_loads_the_standard_library_only():
+    assert loaded_by("import rmsfast") - sys.stdlib_module_names - loaded_by("pass") == {"rmsfast"}
+
+
+def test_import_of_function_loads_numpy_and_the_standard_library_only():
+    added = loaded_by("from rmsfast import rms") - loaded_by("import numpy")
     assert added - sys.stdlib_module_names == {"rmsfast"}
+
+
+def test_attribute_of_package_that_is_none_is_refused():
+    with pytest.raises(AttributeError, match=r"^module 'rmsfast' has no attribute 'rsm'$"):
+        rmsfast.rsm  # noqa: B018 - it is the look-up that fails
 
 
 def test_import_of_package_offers_its_public_names_only():

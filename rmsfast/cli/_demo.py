@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 from collections.abc import Mapping
 from contextlib import chdir
 from pathlib import Path
@@ -49,6 +48,8 @@ def demo() -> None:
     of one layer is a zero row. exact.safetensors holds the same in float32, direction.npy a
     direction to edit along; recording.npy is a recording of 12 channels. The folder is kept.
     """
+    import tempfile
+
     from rmsfast.files import save_npy
 
     folder = tempfile.mkdtemp(prefix="rmsfast-demo-")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +110,8 @@ def _stored_report(path: str) -> dict[str, Any]:
 
 def _print_comparison(ratios: list[dict[str, Any]], least: float | None) -> int:
     """Print ratios, the smallest first, and return 1 if one is beyond what is allowed."""
+    from statistics import median
+
     from rmsfast import roofline
 
     if not ratios:
@@ -119,7 +120,7 @@ def _print_comparison(ratios: list[dict[str, Any]], least: float | None) -> int:
     failed = [] if least is None else roofline.failed(ratios, least)
     for ratio in ratios:
         click.echo(roofline.ratio_line(ratio) + " FAILED" * (ratio in failed))
-    middle = statistics.median(ratio["ratio"] for ratio in ratios)
+    middle = median(ratio["ratio"] for ratio in ratios)
     click.echo(
         f"median of {len(ratios)} ratios of shares of the ceiling, new over old: {middle:.3f}"
     )
