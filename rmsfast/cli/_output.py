@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from threading import Timer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -161,24 +161,23 @@ def _table(
 def progress(what: str) -> Iterator[Progress | None]:
     """What to call with bytes done and all bytes: a terminal then shows rate and time left.
 
-    Nothing is shown elsewhere, or of what is soon done.
+    The bar moves without them as long as nothing is done yet: the first call compiles. Nothing is
+    shown elsewhere, or of what is soon done.
     """
     if not sys.stderr.isatty():
         yield None
         return
-    begin = time.monotonic()
-    with ExitStack() as stack:
-        bar: Any = None
-
-        def tell(done: int, total: int) -> None:
-            nonlocal bar
-            if bar is None and time.monotonic() - begin > PATIENCE:
-                bar = stack.enter_context(_bar())
-                bar.add_task(printable(what))
-            if bar is not None:
-                bar.update(bar.task_ids[0], completed=done, total=total)
-
-        yield tell
+    bar = _bar()
+    task = bar.add_task(printable(what), total=None)
+    starter = Timer(PATIENCE, bar.start)
+    starter.start()
+    try:
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        starter.cancel()
+        starter.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
 def _bar() -> Any:
@@ -194,5 +193,6 @@ def _bar() -> Any:
         progress.TimeRemainingColumn(),
         console=console,
         transient=True,
+        refresh_per_second=4,  # each refresh takes a core some milliseconds
         disable=console.is_dumb_terminal,
     )
