@@ -12,6 +12,7 @@ from rmsfast._dose_report import DosePrediction, DoseReport
 pytest.importorskip("matplotlib")
 
 from rmsfast import plots
+from rmsfast.plots import _figure
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(50, 8)) * np.exp2(np.arange(50.0) % 7)[:, np.newaxis]
@@ -70,6 +71,7 @@ def test_plot_labels_every_axis(make):
 def test_plot_of_several_tensors_names_each(make):
     drawn = getattr(plots, make()._picture)({"first": make(), "second": make()})
     named = {text.get_text() for legend in drawn.legends for text in legend.get_texts()}
+    named |= {axes.get_title() for axes in drawn.axes}
     assert {"first", "second"} <= named
 
 
@@ -80,7 +82,7 @@ def test_plot_marks_rows_without_a_place_on_a_logarithmic_axis(name):
     # Of the row of zeros: RMS 0, relative RMSE 0/0.
     counts = [text.get_text() for text in above.texts]
     assert counts == (["1", "2"] if name == "describe" else ["3"])
-    assert (ticks(above.xaxis)[-2] == "0") == (name == "describe")
+    assert (ticks(above.xaxis)[0] == "0") == (name == "describe")
 
 
 def test_describe_plot_names_the_largest_row_and_its_coordinate():
@@ -93,9 +95,43 @@ def test_describe_plot_names_the_largest_row_and_its_coordinate():
 def test_describe_plot_of_many_tensors_shows_the_largest():
     tables = {f"t{i}": reference.describe(np.full((2, 2), i + 1.0)) for i in range(45)}
     drawn = plots.describe(tables, title="x.npy")
-    above, _ = drawn.axes
-    assert above.get_title() == "x.npy\n40 of 45 tensors, those of the largest row RMS"
+    above, *panels = drawn.axes
+    expected = "x.npy\n40 of 45 tensors, 9 of them below, those of the largest row RMS"
+    assert above.get_title() == expected
+    assert [axes.get_title() for axes in panels] == [f"t{i}" for i in range(36, 45)]
     assert ticks(above.yaxis) == [f"t{i}" for i in range(44, 4, -1)]
+
+
+def test_describe_plot_of_several_tensors_gives_a_panel_to_each():
+    tables = {f"t{i}": reference.describe(ROWS * 2.0**i) for i in range(4)}
+    _, *panels = plots.describe(tables).axes
+    assert [bool(ticks(axes.xaxis)) for axes in panels] == [False, True, True, True]
+    x = [max(line.get_xdata().max() for line in axes.lines if line.get_marker() == "o")
+         for axes in panels]  # fmt: skip
+    np.testing.assert_allclose(np.diff(x), np.log10(2))
+
+
+def test_measure_dose_plot_of_many_tensors_names_those_of_the_largest_errors():
+    tables = {f"t{i}": doses(DoseReport, (20,)) for i in range(6)}
+    for i, table in enumerate(tables.values()):
+        table.relative_rmse_realised[:] = 0.001 * (i + 1)
+    [legend] = plots.measure_dose(tables).legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["the others", "t2", "t3", "t4", "t5", "tolerance 0.1"]
+
+
+def test_plot_scale_leaves_out_ticks_that_are_too_near_and_keeps_powers_of_ten():
+    scale = _figure.Scale.of(np.array([0.9, 11.0]))
+    assert set(scale.ticks().values()) == {"1", "1.5", "2", "3", "4", "5", "7", "10"}
+    assert set(scale.ticks(0.3).values()) == {"1", "3", "10"}
+
+
+def test_windows_plot_darkens_as_rms_grows():
+    [mesh] = plots.windows(np.exp2(np.arange(8.0)).reshape(4, 2)).axes[0].collections
+    red, green, blue, _ = mesh.cmap(np.linspace(0, 1, 50)).T
+    grey = 0.299 * red + 0.587 * green + 0.114 * blue
+    assert (np.diff(grey) < 0).all()
+    assert grey[0] < 0.8  # zeros are white
 
 
 @pytest.mark.parametrize(
@@ -116,7 +152,7 @@ def test_describe_plot_of_unusual_rows_is_drawn(tmp_path, rows):
 
 def test_plot_of_awkward_names_is_drawn_as_they_are(tmp_path):
     tables = {name: reference.describe(ROWS) for name in ("$x^", "\x1b[2J", "n" * 200)}
-    above, _ = plots.describe(tables, tmp_path / "x.png").axes
+    above, *_ = plots.describe(tables, tmp_path / "x.png").axes
     assert ticks(above.yaxis) == [f"{'n' * 14}…{'n' * 14}", "?[2J", r"\$x^"]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmsfast.plots._figure import (
     COLOURS,
+    DASHES,
     MARKERS,
     PANEL_HEIGHT,
     Array,
@@ -18,12 +19,15 @@ from rmsfast.plots._figure import (
     legend_below,
     saved,
     short,
+    thinned,
 )
-from rmsfast.plots._rows import scatter
+from rmsfast.plots._rows import largest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+NAMED = 4  # tensors whose rows are told apart
 
 
 def predict_dose(
@@ -67,6 +71,7 @@ def predict_dose(
         style: dict[str, Any] = {
             "color": COLOURS[k],
             "marker": MARKERS[k],
+            "linestyle": DASHES[i // len(COLOURS) % len(DASHES)],
             "markersize": 4,
             "linewidth": 1.2,
         }
@@ -107,7 +112,7 @@ def measure_dose(
     Parameters
     ----------
     tables : mapping of str to DoseReport
-        By the names of the tensors.
+        By the names of the tensors. Of many those of the largest errors are told apart.
     path, title, tolerance
         As for `predict_dose`.
 
@@ -121,8 +126,9 @@ def measure_dose(
     wrong = {name: np.ravel(table.relative_rmse_realised) for name, table in tables.items()}
     across = Scale.of(*sizes.values())
     up = Scale.of(*wrong.values(), np.array([tolerance]), least=0.5)
-    scatter(errors, {n: (across.place(sizes[n]), up.place(wrong[n])) for n in tables})
-    scatter(cosines, {n: (across.place(sizes[n]), np.ravel(tables[n].cosine)) for n in tables})
+    x, named = {name: across.place(size) for name, size in sizes.items()}, largest(wrong, NAMED)
+    _scatter(errors, {name: (x[name], up.place(wrong[name])) for name in tables}, named)
+    _scatter(cosines, {name: (x[name], np.ravel(tables[name].cosine)) for name in tables}, named)
     errors.axhline(up.at(tolerance), color="0.3", linewidth=1, linestyle="--",
                    label=f"tolerance {tolerance:g}")  # fmt: skip
     across.draw(cosines, "x")
@@ -130,6 +136,23 @@ def measure_dose(
     cosines.set_xlabel("RMS of the clean row, in the unit of the values", fontsize=9)
     legend_below(drawn, errors)
     return saved(drawn, path)
+
+
+def _scatter(axes: Axes, points: Mapping[str, tuple[Array, Array]], named: Sequence[str]) -> None:
+    """Draw the rows of tensors: those named told apart by colour and marker, before the others."""
+    others = [each for name, each in points.items() if name not in named]
+    if others:
+        x, y = (np.concatenate(each) for each in zip(*others, strict=True))
+        chosen = thinned(x, y)
+        axes.plot(x[chosen], y[chosen], ".", color="0.8", markersize=4, label="the others")
+    for k, name in enumerate(named):
+        x, y = points[name]
+        chosen = thinned(x, y)
+        axes.plot(
+            x[chosen], y[chosen], MARKERS[k], color=COLOURS[k], linestyle="none", alpha=0.6,
+            label=short(name), markersize=3.5, markeredgewidth=0.7,
+            markerfacecolor="none" if k % 2 else COLOURS[k],
+        )  # fmt: skip
 
 
 def _panels(title: str) -> tuple[Figure, Axes, Axes]:

@@ -90,8 +90,8 @@ class Scale(NamedTuple):
         """Where one value stands."""
         return float(self.place(np.asarray(value)))
 
-    def ticks(self) -> dict[float, str]:
-        """Where numbers stand along the axis."""
+    def ticks(self, apart: float = 0.0) -> dict[float, str]:
+        """Where numbers stand along the axis, so far apart at least as a part of its length."""
         span = self.high - self.low
         step = max(1, math.ceil(span / 7))
         first = math.ceil(self.low / step) * step
@@ -104,16 +104,20 @@ class Scale(NamedTuple):
         ]
         usual = [v for v in values if 0 < v < math.inf]  # others are beyond float64
         marks = [v for v in usual if self.low <= math.log10(v) <= self.high]
-        found = {math.log10(v): f"{v:.4g}" for v in marks}
+        found = {}
         if self.has_zero:
             found[self.low - self.gap] = "0"
         if self.has_odd:
             found[self.high + self.gap] = "NaN\nInf"
-        return found
+        for v in sorted(marks, key=lambda v: f"{v:e}"[0] != "1"):  # powers of ten come first
+            place = math.log10(v)
+            if all(abs(place - other) >= apart * span for other in found):
+                found[place] = f"{v:.4g}"
+        return dict(sorted(found.items()))
 
-    def draw(self, axes: Axes, which: str) -> None:
+    def draw(self, axes: Axes, which: str, apart: float = 0.0) -> None:
         """Set up the axis x or y, and set its outer places apart."""
-        ticks = self.ticks()
+        ticks = self.ticks(apart)
         axis, limits = getattr(axes, f"{which}axis"), getattr(axes, f"set_{which}lim")
         axis.set_ticks(list(ticks), list(ticks.values()))
         line = axes.axvline if which == "x" else axes.axhline

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmsfast.plots._figure import (
     COLOURS,
-    MARKERS,
     PANEL_HEIGHT,
     Array,
     Scale,
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST = 40  # tensors beside each other
 LINE_HEIGHT = 0.3  # inches of each of them
+PANELS, ACROSS = 9, 3  # of clouds of points: on top of each other none could be told apart
 
 
 def describe(tables: Mapping[str, Any], path: StrPath | None = None, *, title: str = "") -> Figure:
@@ -43,30 +43,31 @@ def describe(tables: Mapping[str, Any], path: StrPath | None = None, *, title: s
     Returns
     -------
     matplotlib.figure.Figure
-        800 pixels wide. Zero rows and rows with NaN or Inf stand at the ends of the axis.
+        800 pixels wide. Zero rows and rows with NaN or Inf stand at the ends of the axis. Of
+        several tensors there is a panel for the rows of each, of many for those of the largest RMS.
     """
     sizes = {name: np.ravel(table.rms).astype(np.float64) for name, table in tables.items()}
-    shown = _largest(sizes)
+    shown = largest(sizes)
     scale = Scale.of(*(sizes[name] for name in shown))
-    heights = [_height(shown), PANEL_HEIGHT * 1.15]
-    drawn = figure(heights)
-    above, below = drawn.subplots(2, 1, height_ratios=heights)
-    _distributions(above, {name: sizes[name] for name in shown}, scale, "row RMS")
-    above.set_title(_title(title, shown, tables, "row RMS"), fontsize=10)
-
     shares = {name: np.ravel(tables[name].peak_share) for name in shown}
     vertical = Scale.of(*(each[each > 0] for each in shares.values()), least=0.5)
     points = {}
     for name, share in shares.items():
         known = share > 0  # of a zero row no share is defined
         points[name] = scale.place(sizes[name][known]), vertical.place(share[known])
-    scatter(below, points)
-    _name_largest(below, tables, sizes, scale, vertical)
-    scale.draw(below, "x")
-    vertical.draw(below, "y")
-    below.set_xlabel("row RMS, in the unit of the values", fontsize=9)
-    below.set_ylabel("largest coordinate's share\nof the sum of squares", fontsize=9)
-    legend_below(drawn, above, *[below] * (len(shown) > 1))
+    kept = {name: sizes[name] for name in shown}
+    drawn, above, panels = _parts(kept)
+    _distributions(above, kept, scale, "row RMS")
+    above.set_title(_title(title, len(tables), shown, panels, "row RMS"), fontsize=10)
+    _clouds(panels, points, scale, vertical)
+    wide = len(panels) == 1
+    _label(
+        panels,
+        "row RMS, in the unit of the values" if wide else "row RMS",
+        "largest coordinate's share\nof the sum of squares" if wide else "peak share",
+    )
+    _name_largest(panels, tables, sizes, scale, vertical)
+    legend_below(drawn, above, *panels.values())
     return saved(drawn, path)
 
 
@@ -84,43 +85,94 @@ def compare(tables: Mapping[str, Any], path: StrPath | None = None, *, title: st
     -------
     matplotlib.figure.Figure
         800 pixels wide. Equal rows stand at 0, rows over a zero row or with NaN at the other end.
+        Of several tensors there is a panel for the rows of each, of many for the worst.
     """
     errors = {n: np.ravel(table.relative_rmse).astype(np.float64) for n, table in tables.items()}
-    shown = _largest(errors)
+    shown = largest(errors)
     scale = Scale.of(*(errors[name] for name in shown))
-    heights = [_height(shown), PANEL_HEIGHT * 1.15]
-    drawn = figure(heights)
-    above, below = drawn.subplots(2, 1, height_ratios=heights)
     what = "relative RMSE of each row"
-    _distributions(above, {name: errors[name] for name in shown}, scale, what)
-    above.set_title(_title(title, shown, tables, "relative RMSE"), fontsize=10)
-    scatter(below, {n: (np.arange(errors[n].size), scale.place(errors[n])) for n in shown})
-    scale.draw(below, "y")
-    below.set_xlabel("row", fontsize=9)
-    below.set_ylabel("relative RMSE, over the RMS of x", fontsize=9)
-    below.margins(x=0.02)
-    legend_below(drawn, above, *[below] * (len(shown) > 1))
+    kept = {name: errors[name] for name in shown}
+    drawn, above, panels = _parts(kept)
+    _distributions(above, kept, scale, what)
+    above.set_title(_title(title, len(tables), shown, panels, "relative RMSE"), fontsize=10)
+    _clouds(panels, {n: (np.arange(e.size), scale.place(e)) for n, e in kept.items()}, None, scale)
+    _label(panels, "row", "relative RMSE" + ", over the RMS of x" * (len(panels) == 1))
+    legend_below(drawn, above, *panels.values())
     return saved(drawn, path)
 
 
-def _largest(values: Mapping[str, Array]) -> list[str]:
-    """The tensors that are shown, in their order: of many those with the largest values."""
+def largest(values: Mapping[str, Array], most: int = MOST) -> list[str]:
+    """So many tensors, in their order: of more those with the largest values."""
     ends = {name: np.nanmax(v, initial=-1.0) for name, v in values.items()}
-    kept = set(sorted(ends, key=lambda name: -ends[name])[:MOST])
+    kept = set(sorted(ends, key=lambda name: -ends[name])[:most])
     return [name for name in values if name in kept]
 
 
-def _title(text: str, shown: list[str], tables: Mapping[str, Any], what: str) -> str:
-    if len(shown) == len(tables):
-        return text
-    return (
-        f"{text}\n" * bool(text)
-        + f"{len(shown)} of {len(tables)} tensors, those of the largest {what}"
-    )
+def _title(text: str, count: int, shown: Sized, panels: Sized, what: str) -> str:
+    """The title, and how many of the tensors are shown if not all are."""
+    said = [f"{len(shown)} of {count} tensors"] * (len(shown) < count)
+    said += [f"{len(panels)} of them below"] * (len(panels) < len(shown))
+    return "\n".join(filter(None, [text, ", ".join([*said, f"those of the largest {what}"])]
+                            if said else [text]))  # fmt: skip
 
 
-def _height(shown: list[str]) -> float:
+def _height(shown: Sized) -> float:
     return 0.9 + LINE_HEIGHT * len(shown) if len(shown) > 1 else 2.2
+
+
+def _parts(values: Mapping[str, Array]) -> tuple[Figure, Axes, dict[str, Axes]]:
+    """An empty picture: a place for distributions, and below one for the cloud of each tensor.
+
+    There are clouds of the tensors of the largest values only.
+    """
+    chosen = largest(values, PANELS)
+    across = min(ACROSS, len(chosen))
+    lines = -(-len(chosen) // across)
+    heights = [_height(values), PANEL_HEIGHT * 1.15 if lines == 1 else 0.6 + 1.5 * lines]
+    drawn = figure(heights)
+    parts = drawn.add_gridspec(2, 1, height_ratios=heights)
+    above = drawn.add_subplot(parts[0])
+    grid = parts[1].subgridspec(lines, across)
+    panels: dict[str, Axes] = {}
+    for i, name in enumerate(chosen):
+        first = next(iter(panels.values()), None)
+        panels[name] = drawn.add_subplot(grid[divmod(i, across)], sharex=first, sharey=first)
+        if len(chosen) > 1:
+            panels[name].set_title(short(name), fontsize=8)
+    return drawn, above, panels
+
+
+def _label(panels: Mapping[str, Axes], x: str, y: str) -> None:
+    """Name the axes of the panels, and put numbers at the outer ones only."""
+    for i, axes in enumerate(panels.values()):
+        axes.set_xlabel(x, fontsize=9)
+        axes.set_ylabel(y, fontsize=9)
+        if i + ACROSS < len(panels):
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+        if i % ACROSS:
+            axes.set_ylabel("")
+            axes.tick_params(labelleft=False)
+
+
+def _clouds(
+    panels: Mapping[str, Axes], points: Mapping[str, tuple[Array, Array]], x: Scale | None, y: Scale
+) -> None:
+    """Draw the rows of a tensor in its panel, in front of those of all others."""
+    together = [np.concatenate(each) for each in zip(*points.values(), strict=True)]
+    chosen = thinned(*together)
+    apart, size = (0.0, 3.5) if len(panels) == 1 else (0.17, 2.0)
+    for i, (name, axes) in enumerate(panels.items()):
+        if len(points) > 1:
+            label = "" if i else "rows of all tensors"
+            axes.plot([], [], ".", color="0.75", label=label)  # a pixel is no mark for a legend
+            axes.plot(*(each[chosen] for each in together), ",", color="0.75", zorder=1)
+        own = [each[thinned(*points[name])] for each in points[name]]
+        axes.plot(*own, "o", color=COLOURS[0], markersize=size, markeredgewidth=0, alpha=0.6)
+        if x:
+            x.draw(axes, "x", apart)
+        y.draw(axes, "y", apart)
+        axes.margins(x=0.02)
 
 
 def _distributions(axes: Axes, values: Mapping[str, Array], scale: Scale, what: str) -> None:
@@ -160,35 +212,23 @@ def _distributions(axes: Axes, values: Mapping[str, Array], scale: Scale, what: 
         axes.set_axisbelow(True)
 
 
-def scatter(axes: Axes, points: Mapping[str, tuple[Array, Array]]) -> None:
-    """Draw the rows of tensors, told apart by colour and marker as far as there are any."""
-    for i, (name, (x, y)) in enumerate(points.items()):
-        chosen, k = thinned(x, y), min(i, len(MARKERS) - 1)
-        label = short(name) if i < len(MARKERS) - 1 or len(points) == len(MARKERS) else None
-        if i == len(MARKERS) - 1 < len(points) - 1:
-            label = "the others"
-        axes.plot(
-            x[chosen], y[chosen], MARKERS[k], color=COLOURS[k], linestyle="none", label=label,
-            markersize=3.5, markerfacecolor="none" if k % 2 else COLOURS[k], markeredgewidth=0.7,
-            alpha=0.6,
-        )  # fmt: skip
-
-
 def _name_largest(
-    axes: Axes, tables: Mapping[str, Any], sizes: Mapping[str, Array], x: Scale, y: Scale
+    panels: Mapping[str, Axes],
+    tables: Mapping[str, Any],
+    sizes: Mapping[str, Array],
+    x: Scale,
+    y: Scale,
 ) -> None:
     """Say which row is the largest that is finite, and which coordinate makes it so."""
     finite = {name: np.where(np.isfinite(size), size, -1.0) for name, size in sizes.items()}
     name = max(finite, key=lambda name: finite[name].max(initial=-1.0))
-    if finite[name].max(initial=-1.0) <= 0:
+    if name not in panels or finite[name].max(initial=-1.0) <= 0:
         return
     row = int(np.argmax(finite[name]))
     share, index = (np.ravel(getattr(tables[name], n))[row] for n in ("peak_share", "peak_index"))
-    place = x.at(sizes[name][row]), y.at(share)
-    tensor = f"{short(name)}, " if len(sizes) > 1 else ""
-    axes.annotate(
-        f"{tensor}row {row}: coordinate {index}",
-        place,
+    panels[name].annotate(
+        f"row {row}: coordinate {index}",
+        (x.at(sizes[name][row]), y.at(share)),
         (0.98, 0.06),
         textcoords="axes fraction",
         ha="right",

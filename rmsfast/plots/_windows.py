@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SIZE = "RMS, in the unit of the values"
 NAMED = 8  # dead channels at most that the legend lists
+PALEST = 0.15  # of the colours, which darken as RMS grows: even without hue the least is not white
 MOST = 1500  # cells along an axis: more are smaller than pixels
 
 
@@ -71,6 +72,7 @@ def _line(axes: Axes, hop: float, values: Array) -> None:
 
 
 def _map(drawn: Figure, axes: Axes, hop: float, values: Array) -> None:
+    from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
@@ -97,7 +99,7 @@ def _map(drawn: Figure, axes: Axes, hop: float, values: Array) -> None:
             np.ma.masked_where(~usual, scale.place(shown)),
             vmin=scale.low,
             vmax=scale.high,
-            cmap="viridis",
+            cmap=ListedColormap(colormaps["viridis_r"](np.linspace(PALEST, 1, 256))),
         )
         bar = drawn.colorbar(mesh, ax=axes, pad=0.02)
         ticks = scale.ticks()
