@@ -1,6 +1,7 @@
 """Reports of edits: their fields from the sums of the kernels, and how they are shown."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -165,18 +166,22 @@ class DoseReport(FieldTable):
             found["angle_deg"] = _angle(v["rms_clean"], v["rms_after"], realised, v["angle_deg"])
         return found
 
-    def __str__(self) -> str:
-        head, statistics = self.header, self.summary()
+    def _heading(self) -> list[str]:
+        head = self.header
         formats = head["formats"]
         more = [head[name] for name in ("path", "rounding") if name in head]
-        lines = [
-            f"{type(self).__name__}: {head['rows']} rows of {head['coordinates']}, "
+        return [
+            f"{type(self).__name__}: {head['rows']} row{'s' * (head['rows'] != 1)} of "
+            f"{head['coordinates']}, "
             + ", ".join([formats["storage"], *more]),
             f"measured at: {head['measured_at']}",
             f"clean state: {head['clean_source']}",
             f"scale: {head['scale']}; direction: {head['direction']['scaling']}",
-            f"{'':24}{'min':>12}{'median':>12}{'max':>12}",
         ]
+
+    def __str__(self) -> str:
+        statistics = self.summary()
+        lines = [*self._heading(), f"{'':24}{'min':>12}{'median':>12}{'max':>12}"]
         for name in SHOWN:
             found = statistics[name]
             lines.append(f"{name:24}" + "".join(f"{found[k]:12.4g}" for k in ("min", "p50", "max")))
@@ -211,6 +216,34 @@ class DosePrediction(DoseReport):
     """A `DoseReport` of edits that were not made: each field has a last axis more, the alphas."""
 
     _picture: ClassVar[str] = "predict_dose"
+
+    def by_alpha(self) -> list[DoseReport]:
+        """A report for each alpha.
+
+        Examples
+        --------
+        >>> from rmsfast import predict_dose
+        >>> found = predict_dose([[2.0, -2.0], [4.0, 4.0]], [1, -1], [0.03, 1], storage="bfloat16")
+        >>> [report.rms_realised.tolist() for report in found.by_alpha()]
+        [[0.0625, 0.125], [2.0, 4.0]]
+        """
+        shape = np.shape(self.rms_clean)
+        if math.prod(shape) == self.header["rows"] and shape[-1:] != (1,):  # alphas was a number
+            return [DoseReport(**self.to_dict())]
+        fields = {name: getattr(self, name) for name in self.names()}
+        return [
+            DoseReport(self.header, **{name: values[..., i] for name, values in fields.items()})
+            for i in range(shape[-1])
+        ]
+
+    def __str__(self) -> str:
+        lines = [*self._heading(), "medians of the rows:", "  ".join(f"{n:>12}" for n in SHOWN)]
+        for report in self.by_alpha():
+            found = report.summary()
+            lines.append("  ".join(f"{found[n]['p50']:{max(12, len(n))}.4g}" for n in SHOWN))
+        return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def unknown(fields: Mapping[str, Array]) -> dict[str, Array]:

@@ -433,9 +433,26 @@ def test_compare_json_has_every_field_and_the_worst_rows(write):
     write("x.npy", np.array([[1.0, 1.0], [2.0, 2.0]]))
     write("y.npy", np.array([[1.0, 1.0], [2.0, 0.0]]))
     [found] = compared("x.npy", "y.npy")["tensors"]
-    assert (found["max_abs_error"], found["max_error_index"], found["n_equal"]) == (2.0, 3, 3)
+    assert (found["max_abs_error"], found["max_error_index"], found["n_equal"]) == (2.0, [1, 1], 3)
     assert (found["bias"], found["sqnr_db"]) == (-0.5, pytest.approx(10 * math.log10(2.5)))
-    assert [row["row"] for row in found["worst"]] == [1, 0]
+    assert [(row["row"], row["max_error_index"]) for row in found["worst"]] == [(1, 1), (0, 0)]
+
+
+@pytest.mark.parametrize(("axis", "row"), [(-1, [1, 2]), (0, [2, 3]), (1, [1, 3])])
+def test_compare_json_index_of_a_tensor_is_a_place_in_it(write, axis, row):
+    x = np.zeros((3, 4, 5), np.float32)
+    y = x.copy()
+    y[1, 2, 3] = 1
+    write("x.npy", x)
+    [found] = compared("x.npy", write("y.npy", y), "--axis", str(axis))["tensors"]
+    assert found["max_error_index"] == [1, 2, 3]
+    assert (found["worst"][0]["row"], found["worst"][0]["max_error_index"]) == (row, 6 - sum(row))
+
+
+def test_compare_json_index_of_what_has_none_is_null(write):
+    write("x.npy", np.zeros((2, 0)))
+    [found] = compared("x.npy", "x.npy")["tensors"]
+    assert found.get("max_error_index") is None
 
 
 @pytest.mark.parametrize(

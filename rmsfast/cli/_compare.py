@@ -65,6 +65,9 @@ def compare(
     two do, whatever their names, and formats and dtypes may differ. The relative RMSE is that of
     the whole tensor; over a tensor of zeros it is inf, or NaN where both are zeros. A tensor that
     cannot be compared is listed with the reason; if there is no other, that is an error.
+
+    In JSON, worst lists the rows of the largest RMSE. The max_error_index of a tensor is a place
+    in it, as [17, 380]; that of a row is the coordinate, beside its row.
     """
     from rmsfast import files
 
@@ -81,7 +84,7 @@ def compare(
         tables = {d.name: files.compare_rows(file, file_hat, tensor=d.name, **how) for d in shown}
         plots.compare(tables, plot, title=title)
     names = ("rmse", "relative_rmse", "max_abs_error", "max_error_index")
-    records = [record(each, names) for each in found]
+    records = [record(each, how["axis"], names) for each in found]
     if csv:
         save_records(csv, records)
     if as_json:

@@ -62,6 +62,9 @@ def describe(
     coordinate has of the sum of squares of its row. A narrow terminal leaves the last columns to
     --json and --csv. What is not defined, as the RMS of no values, is "-" (null in JSON). A tensor
     that cannot be read is listed with the reason; if there is no other, that is an error.
+
+    In JSON, worst lists the largest rows. The peak_index of a tensor is a place in it, as
+    [17, 380]; that of a row is the coordinate, beside its row.
     """
     from rmsfast import files
 
@@ -75,7 +78,8 @@ def describe(
         shown, title = drawn(found, "row_rms_max", file)
         tables = {each.name: files.describe_rows(file, tensor=each.name, **how) for each in shown}
         plots.describe(tables, plot, title=title)
-    records = [record(each, ("rms", "peak", "peak_index", "peak_share")) for each in found]
+    worst = ("rms", "peak", "peak_index", "peak_share")
+    records = [record(each, how["axis"], worst) for each in found]
     if csv:
         save_records(csv, records)
     if as_json:

@@ -176,7 +176,7 @@ def dose(
                 file, u, alpha or ALPHAS, tolerance=tolerance, progress=told, **which
             )
         found = [
-            Dosed(p.name, p.shape, p.dtype, _by_alpha(p.prediction), p.floor, p.prediction)
+            Dosed(p.name, p.shape, p.dtype, p.prediction.by_alpha(), p.floor, p.prediction)
             for p in predicted
         ]
         storage = predicted[0].prediction.header["formats"]["storage"]
@@ -245,15 +245,6 @@ def measure_dose(
 
 
 # Reports ----------------------------------------------------------------------------------------
-
-
-def _by_alpha(prediction: DoseReport) -> list[DoseReport]:
-    fields = {name: getattr(prediction, name) for name in prediction.names()}
-    count = prediction.rms_clean.shape[-1]
-    return [
-        replace(prediction, **{name: values[..., i] for name, values in fields.items()})
-        for i in range(count)
-    ]
 
 
 def _by_tensor(tensors: list[Tensor], axis: int, report: DoseReport) -> list[Dosed]:

@@ -14,16 +14,33 @@ from rmsfast.cli._output import index_text, printable, save_csv, shape_text
 WORST = 3  # rows of a tensor that JSON names
 
 
-def record(found: Any, worst: Sequence[str]) -> dict[str, Any]:
-    """The fields of a tensor by name, and these of its worst rows; or why it was not read."""
+def record(found: Any, axis: int, worst: Sequence[str]) -> dict[str, Any]:
+    """The fields of a tensor by name, and these of its worst rows; or why it was not read.
+
+    The index of a field is a place in the tensor, one number for each of its axes. In a row it is
+    a coordinate.
+    """
     fields = asdict(found)
     if found.error is not None:
         return {name: fields[name] for name in ("name", "shape", "dtype", "error")}
     del fields["error"]
     if found.whole is not None:
         fields |= {k: v for k, v in found.whole.to_dict().items() if k not in fields}
+        if "max_error_index" in fields:
+            index = int(fields["max_error_index"])
+            fields["max_error_index"] = _place(index, found.shape, axis) if index >= 0 else None
         fields["worst"] = [{n: row[n] for n in ("row", *worst)} for row in found.worst[:WORST]]
     return fields
+
+
+def _place(index: int, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The place in a tensor of a value, of rows one after the other the one of this index."""
+    others = list(range(len(shape)))
+    along = [others.pop(axis)] if shape else []
+    place = dict.fromkeys(others, 0)
+    for k in reversed([*others, *along]):
+        index, place[k] = divmod(index, shape[k])
+    return tuple(place[k] for k in range(len(shape)))
 
 
 def save_records(path: str, records: Sequence[dict[str, Any]]) -> None:
