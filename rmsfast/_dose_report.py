@@ -172,8 +172,7 @@ class DoseReport(FieldTable):
         more = [head[name] for name in ("path", "rounding") if name in head]
         return [
             f"{type(self).__name__}: {head['rows']} row{'s' * (head['rows'] != 1)} of "
-            f"{head['coordinates']}, "
-            + ", ".join([formats["storage"], *more]),
+            f"{head['coordinates']}, " + ", ".join([formats["storage"], *more]),
             f"measured at: {head['measured_at']}",
             f"clean state: {head['clean_source']}",
             f"scale: {head['scale']}; direction: {head['direction']['scaling']}",

@@ -117,6 +117,18 @@ def test_normalize_reads_raw_binary():
 
 
 @pytest.mark.parametrize(
+    ("rows", "text"),
+    [([[np.nan, 1], [0, 0]], "1 row holds"), ([[np.nan, 1], [1, -np.inf], [2, 2]], "2 rows hold")],
+)
+@pytest.mark.parametrize("command", ["normalize --zero nan", "rms-norm"])
+def test_command_that_scales_tells_of_rows_that_are_not_finite(capsys, command, rows, text):
+    save_npy("z.npy", np.array(rows, float))
+    assert main([*command.split(), "z.npy", "-o", "y.npy"]) == 0
+    expected = f"rmsfast: z.npy: {text} NaN or Inf, and NaN is written there\n"
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize(
     ("arguments", "fault"),
     [
         (["x.npy", "-o", "y.csv"], "y.csv: suffix must be .npy, "),

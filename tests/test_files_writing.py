@@ -257,6 +257,15 @@ def test_normalize_zero_rows_become_what_was_asked_for(tmp_path, monkeypatch, ze
 
 
 @pytest.mark.parametrize("limit", [8, 1 << 20])
+@pytest.mark.parametrize("zero", ["zero", "nan"])
+def test_normalize_counts_rows_with_nan_or_inf_and_no_zero_row(tmp_path, monkeypatch, zero, limit):
+    x = np.array([[0.0, 0.0], [3.0, np.nan], [np.inf, 1.0], [2.0, 2.0], [np.nan, np.inf]])
+    save_npy(tmp_path / "x.npy", x)
+    monkeypatch.setattr(_tensors, "BOX_BYTES", limit)
+    assert normalize(tmp_path / "x.npy", tmp_path / "y.npy", zero=zero) == 3
+
+
+@pytest.mark.parametrize("limit", [8, 1 << 20])
 def test_normalize_zero_rows_are_refused_and_leave_nothing(tmp_path, monkeypatch, limit):
     save_npy(tmp_path / "x.npy", np.array([[3.0, 3.0], [0.0, 0.0]]))
     monkeypatch.setattr(_tensors, "BOX_BYTES", limit)

@@ -8,7 +8,7 @@ import click
 
 from rmsfast.cli import _options
 from rmsfast.cli._jobs import DASK, jobs
-from rmsfast.cli._output import progress, wrote
+from rmsfast.cli._output import printable, progress, wrote
 
 
 @_options.command("rmsfast normalize h.safetensors -o unit.safetensors")
@@ -36,8 +36,9 @@ def normalize(
     """
     _options.check_outputs(others=[output])
     with jobs(f"normalize {file}", dask, [file], how) as (place, options):
-        place.normalize(file, output, tensor=_options.names(tensor), **options)
+        odd = place.normalize(file, output, tensor=_options.names(tensor), **options)
     wrote(output)
+    _tell_odd(file, odd)
 
 
 @_options.command("rmsfast rms-norm h.npy --gain gain.npy --eps 1e-5 -o y.npy", "rms-norm")
@@ -90,5 +91,15 @@ def rms_norm(
     _options.check_outputs(others=[output])
     factors = None if gain is None else _options.vector(gain, gain_tensor)
     with progress(f"rms-norm {file}") as told:
-        files.rms_norm(file, output, factors, tensor=_options.names(tensor), progress=told, **how)
+        which = _options.names(tensor)
+        odd = files.rms_norm(file, output, factors, tensor=which, progress=told, **how)
     wrote(output)
+    _tell_odd(file, odd)
+
+
+def _tell_odd(file: str, odd: int | None) -> None:
+    """Say how many rows could not be scaled to anything finite; of a cluster it is not known."""
+    if odd:
+        rows = "1 row holds" if odd == 1 else f"{odd} rows hold"
+        text = f"rmsfast: {file}: {rows} NaN or Inf, and NaN is written there"
+        click.echo(printable(text), err=True)

@@ -28,7 +28,8 @@ from rmsfast.files._tensors import Array, Box, Tensor
 from rmsfast.files._writers import writing
 from rmsfast.scaling import scale_to_rms
 
-Blocks = Callable[[Tensor, Callable[[int], None]], Iterator[tuple[Box, Array]]]
+# Boxes of a tensor, their values, and the RMS of the rows that begin there.
+Blocks = Callable[[Tensor, Callable[[int], None]], Iterator[tuple[Box, Array, Array]]]
 
 
 def normalize(
@@ -43,7 +44,7 @@ def normalize(
     dtype: Any = None,
     shape: Sequence[int] | None = None,
     progress: Progress | None = None,
-) -> None:
+) -> int:
     """Scale each row of the tensors of a file to RMS `target`, as `rmsfast.scale_to_rms` does.
 
     Parameters
@@ -63,6 +64,11 @@ def normalize(
     zero : {"raise", "zero", "nan"}
         What becomes of rows of zeros.
 
+    Returns
+    -------
+    int
+        How many rows hold NaN or Inf. They are written with NaN.
+
     Raises
     ------
     OSError, ValueError
@@ -81,18 +87,20 @@ def normalize(
     >>> from rmsfast.files import open_tensors, save_npy
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
-    ...     normalize(f"{folder}/h.npy", f"{folder}/u.npy")
+    ...     odd = normalize(f"{folder}/h.npy", f"{folder}/u.npy")
     ...     open_tensors(f"{folder}/u.npy")[0].read()
     array([[1.2, 1.6, 0. , 0. ]])
+    >>> odd
+    0
     """
     _arguments.check_choice("normalize", "zero", zero, ("raise", "zero", "nan"))
     target = _arguments.number("normalize", "target", target)
     tensors = choose(path, tensor, format, dtype, shape)
 
-    def scaled(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array]]:
+    def scaled(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array, Array]]:
         return _scaled_blocks(each, axis, target, zero, told)
 
-    _write(path, out, tensors, scaled, progress)
+    return _write(path, out, tensors, scaled, progress)
 
 
 def rms_norm(
@@ -110,7 +118,7 @@ def rms_norm(
     dtype: Any = None,
     shape: Sequence[int] | None = None,
     progress: Progress | None = None,
-) -> None:
+) -> int:
     """Apply RMSNorm to each row of the tensors of a file, as `rmsfast.rms_norm` does.
 
     Parameters
@@ -120,6 +128,11 @@ def rms_norm(
     gain : array_like, shape (d,), or a number, optional
     eps, gain_offset, cast, eps_mode
         As for `rmsfast.rms_norm`.
+
+    Returns
+    -------
+    int
+        As `normalize`.
 
     Raises
     ------
@@ -137,36 +150,38 @@ def rms_norm(
     >>> from rmsfast.files import open_tensors, save_npy
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save_npy(f"{folder}/h.npy", np.array([[3.0, 4.0, 0.0, 0.0]]))
-    ...     rms_norm(f"{folder}/h.npy", f"{folder}/y.npy", [1, 2, 3, 4], eps=0)
+    ...     odd = rms_norm(f"{folder}/h.npy", f"{folder}/y.npy", [1, 2, 3, 4], eps=0)
     ...     open_tensors(f"{folder}/y.npy")[0].read()
     array([[1.2, 3.2, 0. , 0. ]])
     """
     tensors = choose(path, tensor, format, dtype, shape)
 
-    def normed(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array]]:
+    def normed(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array, Array]]:
         for box, values in whole_rows(each, checked_axis(each, axis)):
-            yield box, scaling.rms_norm(
+            yield box, *scaling.rms_norm(
                 values, gain, eps=eps, axis=axis, gain_offset=gain_offset, cast=cast,
-                eps_mode=eps_mode, format=each.format,
+                eps_mode=eps_mode, format=each.format, return_rms=True,
             )  # fmt: skip
             told(values.nbytes)
 
-    _write(path, out, tensors, normed, progress)
+    return _write(path, out, tensors, normed, progress)
 
 
 def _write(
     path: StrPath, out: StrPath, tensors: list[Tensor], blocks: Blocks, progress: Progress | None
-) -> None:
-    """Write what becomes of each tensor, block by block."""
+) -> int:
+    """Write what becomes of each tensor, block by block; how many rows are not finite."""
     check_readable(path, tensors)
-    told = teller(progress, tensors)
+    told, odd = teller(progress, tensors), 0
     with writing(out, [scaled_like(each) for each in tensors]) as put:
         for each in tensors:
             try:
-                for box, values in blocks(each, told):
+                for box, values, sizes in blocks(each, told):
                     put(each.name, box, values)
+                    odd += int(np.count_nonzero(~np.isfinite(sizes)))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
+    return odd
 
 
 def scaled_like(tensor: Tensor) -> Tensor:
@@ -181,7 +196,7 @@ def scaled_like(tensor: Tensor) -> Tensor:
 
 def _scaled_blocks(
     tensor: Tensor, axis: int, target: float, zero: str, told: Callable[[int], None]
-) -> Iterator[tuple[Box, Array]]:
+) -> Iterator[tuple[Box, Array, Array]]:
     assert tensor.stored is not None
     if 0 in tensor.shape:
         return
@@ -190,31 +205,37 @@ def _scaled_blocks(
     for box, values in tensor.blocks(k, WRITTEN_VALUES * tensor.stored.itemsize):
         if k is None or values.shape[k] == tensor.shape[k]:
             try:
-                yield box, scale_to_rms(values, target, axis=axis, zero=zero, format=tensor.format)
+                scaled, own = scale_to_rms(
+                    values, target, axis=axis, zero=zero, format=tensor.format, return_rms=True
+                )
             except ValueError as error:
                 first = tuple(part.start for part in kept(box, k))
                 raise ValueError(f"rows from {first} on: {reason(error)}") from error
+            yield box, scaled, own
         else:
             if sizes is None:
                 sizes = _sizes(tensor, axis, zero)
-            yield box, _divided(tensor, values, np.expand_dims(sizes[kept(box, k)], k), target)
+            own = sizes[kept(box, k)]
+            scaled = _divided(tensor, values, np.expand_dims(own, k), target)
+            yield box, scaled, own if box[k].start == 0 else np.empty(0)
         told(values.nbytes)
 
 
 def _sizes(tensor: Tensor, axis: int, zero: str) -> Array:
-    """The RMS of every row, and what stands in for that of a zero row."""
+    """The RMS of every row, and 1 for that of a zero row that is kept."""
     sizes = room(kept(tensor.shape, checked_axis(tensor, axis)), np.float64)
     for box, _, found in rows(tensor, axis, "float64", lambda _: None):
         if found is not None:
             if zero == "raise" and not found.all():
                 raise _arguments.zero_rows("scale_to_rms", "x", found == 0)
-            sizes[box] = np.where(found == 0, np.nan if zero == "nan" else 1.0, found)
+            sizes[box] = np.where(found == 0, 1.0, found) if zero == "zero" else found
     return sizes
 
 
 def _divided(tensor: Tensor, values: Array, sizes: Array, target: float) -> Array:
     """Values over sizes, rounded once to the format of the tensor."""
     kind = tensor.format or str(_formats.kind_of(values.dtype, None))
-    wide = _formats.decoded(values, kind) / sizes * target
+    with np.errstate(invalid="ignore"):  # 0/0 of zero rows that become NaN
+        wide = _formats.decoded(values, kind) / sizes * target
     scaled = scaled_like(tensor).dtype
     return _formats.rounded(wide, _formats.ml_dtype("normalize", scaled))
