@@ -165,6 +165,7 @@ def predict_dose(
     path: str = "cast_then_add",
     rounding: str = "nearest_even",
     seed: int | None = None,
+    first_row: int = 0,
     overflow: str = "ieee",
     zero: str = "raise",
     rows: Any = None,
@@ -207,7 +208,7 @@ def predict_dose(
     dosing = Dosing(function, ("h",), (h,), axis, rows, where, format, threads)
     edit = Edit(
         dosing, direction, direction_scale, scale, scale_name, storage, edit_format, path, rounding,
-        seed, overflow, zero,
+        seed, overflow, zero, first_row,
     )  # fmt: skip
     tried = _arguments.doses(function, "alphas", alphas)
     each = np.ascontiguousarray(tried.reshape(1, -1))

@@ -200,6 +200,15 @@ def test_dose_without_output_predicts_every_dose():
     assert sorted(os.listdir()) == ["h.npy", "u.npy", "x.npy"]
 
 
+def test_dose_with_a_seed_predicts_what_it_writes():
+    save_npy("h.npy", np.random.default_rng(0).normal(size=(3, 4)).astype("f4"))
+    options = ("--direction", "u.npy", "--storage", "bfloat16", "--alpha", "0.03")
+    options += ("--rounding", "stochastic", "--seed", "7")
+    printed("dose", "h.npy", *options, "--csv", "predicted.csv")
+    printed("dose", "h.npy", *options, "-o", "y.npy", "--csv", "written.csv")
+    assert Path("predicted.csv").read_text() == Path("written.csv").read_text()
+
+
 def test_dose_floor_of_an_even_number_of_rows_is_the_median_as_in_the_plot():
     rows = np.float32([[2, -2, 2, 2], [3, 5, -7, 11]])
     save_npy("h.npy", rows)
@@ -241,7 +250,7 @@ def test_dose_keeps_zero_rows_if_told():
     ("options", "fault"),
     [
         (["-o", "y.npy"], "dose: --alpha must be given once with --output, got 0"),
-        (["--rounding", "stochastic"], "predict_dose: rounding must be 'nearest_even' or "),
+        (["--rounding", "stochastic"], "dose: --seed must be given with --rounding "),
         (["--direction", "x.npy"], "predict_dose: direction must have one axis, got shape (2, 4)"),
         (["--direction", "absent.npy"], "absent.npy: No such file or directory"),
     ],

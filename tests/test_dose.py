@@ -808,3 +808,25 @@ def test_dose_report_worst_rows_are_those_furthest_from_the_request(report):
     # Where nothing was asked for, the error is not known: such rows come first.
     assert report.worst(2)["row"].tolist() == [1, 3]
     assert report.worst(1, by="rms_realised")["row"].tolist() == [np.argmax(report.rms_realised)]
+
+
+def test_predict_dose_print_has_a_line_of_medians_for_each_dose():
+    h, u = np.float32([[2, -2, 2, 2], [4, -4, 4, 4], [8, 8, 8, 8]]), [1, -1, 1, 1]
+    found = predict_dose(h, u, [1.0, -0.5], storage="bfloat16")
+    *_, titles, first, second = str(found).splitlines()
+    columns = titles.split()
+    lines = [dict(zip(columns, line.split(), strict=True)) for line in (first, second)]
+    shown = [(line["alpha_requested"], line["rms_requested"]) for line in lines]
+    assert shown == [("1", "4"), ("-0.5", "2")]
+
+
+@pytest.mark.parametrize(
+    ("alphas", "shapes"), [(0.5, [(3,)]), ([0.5], [(3,)]), ([0.5, 1.0], [(3,), (3,)])]
+)
+def test_predict_dose_by_alpha_gives_the_reports_of_apply_dose(alphas, shapes):
+    h, u = np.float32([[2, -2, 2, 2], [4, -4, 4, 4], [8, 8, 8, 8]]), [1, -1, 1, 1]
+    reports = predict_dose(h, u, alphas, storage="bfloat16").by_alpha()
+    assert [report.rms_clean.shape for report in reports] == shapes
+    for alpha, report in zip(np.atleast_1d(alphas), reports, strict=True):
+        expected = apply_dose(h, u, alpha, storage="bfloat16").report
+        np.testing.assert_array_equal(report.to_records(), expected.to_records())

@@ -89,6 +89,9 @@ def test_file_dose_of_a_block_takes_the_number_of_its_first_row():
     whole = rmsfast.apply_dose(x, U, 0.1, **options).after
     block = rmsfast.apply_dose(x[4:], U, 0.1, first_row=4, **options).after
     assert block.tobytes() == whole[4:].tobytes()
+    predicted = rmsfast.predict_dose(x[4:], U, [0.1], first_row=4, **options)
+    realised = rmsfast.apply_dose(x, U, 0.1, **options).report.rms_realised[4:]
+    np.testing.assert_array_equal(predicted.rms_realised[:, 0], realised)
 
 
 @pytest.mark.parametrize(("bad", "kind"), [(-1, ValueError), (2.0, TypeError), (True, TypeError)])
@@ -129,15 +132,15 @@ def check_fields(found, expected):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), name)
 
 
+@pytest.mark.parametrize(("rounding", "seed"), [("nearest_even", None), ("stochastic", 3)])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_file_prediction_is_that_of_the_array(tmp_path, axis):
+def test_file_prediction_is_that_of_the_array(tmp_path, axis, rounding, seed):
+    options = {"axis": axis, "storage": "bfloat16", "rounding": rounding, "seed": seed}
     x, alphas = values_of((6, 8, 10), "float32"), [0.1, -0.01]
     np.save(tmp_path / "x.npy", np.asarray(x, order="F"))
     u = U[: x.shape[axis]]
-    [found] = predict_dose(tmp_path / "x.npy", u, alphas, axis=axis, storage="bfloat16")
-    check_fields(
-        found.prediction, rmsfast.predict_dose(x, u, alphas, axis=axis, storage="bfloat16")
-    )
+    [found] = predict_dose(tmp_path / "x.npy", u, alphas, **options)
+    check_fields(found.prediction, rmsfast.predict_dose(x, u, alphas, **options))
     np.testing.assert_array_equal(found.floor, rmsfast.dose_floor(x, axis=axis))
 
 
@@ -161,7 +164,7 @@ def test_file_measurement_is_that_of_the_arrays(tmp_path):
     [
         (np.ones((20, 24)), {}, "predict_dose: direction must have one axis, got shape (20, 24)"),
         (U[:3], {}, "tensor 'x': direction must have shape (24,), or one that goes with "),
-        (U, {"rounding": "stochastic"}, "rounding must be 'nearest_even' or 'toward_zero' for "),
+        (U, {"rounding": "stochastic"}, "seed must be an int"),
         (U, {"tensor": "z*"}, "x.npy: tensor must be one of 'x', got 'z*'"),
     ],
 )

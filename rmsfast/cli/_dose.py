@@ -148,7 +148,6 @@ def dose(
     output: str | None,
     tensor: tuple[str, ...],
     tolerance: float,
-    seed: int | None,
     as_json: bool,
     csv: str | None,
     plot: str | None,
@@ -168,6 +167,8 @@ def dose(
 
     _options.check_outputs(inputs=[file, direction], csv=csv, plot=plot)
     _options.check_outputs(others=[output])  # which may be FILE
+    if how["rounding"] == "stochastic" and how["seed"] is None:
+        raise ValueError("dose: --seed must be given with --rounding stochastic, got None")
     u = _options.vector(direction, direction_tensor)
     which = {"tensor": _options.names(tensor), **how}
     if output is None:
@@ -185,7 +186,7 @@ def dose(
             raise ValueError(f"dose: --alpha must be given once with --output, got {len(alpha)}")
         tensors = choose(file, which["tensor"], how["format"], how["dtype"], how["shape"])
         with progress(f"dose {file}") as told:
-            report = files.apply_dose(file, output, u, alpha[0], seed=seed, progress=told, **which)
+            report = files.apply_dose(file, output, u, alpha[0], progress=told, **which)
         found = _by_tensor(tensors, how["axis"], report)
         storage = report.header["formats"]["storage"]
     title = f"doses along {direction}, stored as {storage}"

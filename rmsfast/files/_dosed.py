@@ -114,7 +114,7 @@ def apply_dose(
     told, before = teller(progress, [each.tensor for each in edits]), 0
     with writing(out, [replace(e.tensor, dtype=_formats(e)["storage"]) for e in edits]) as put:
         for each in edits:
-            for first, box, values in each.blocks():
+            for first, box, values in runs(each.tensor, each.axis):
                 rows = slice(first, first + math.prod(kept(values.shape, each.axis)))
                 sized = scale if isinstance(scale, str) else each.part(each.scales, rows, values)
                 try:
@@ -155,19 +155,6 @@ class _Edit(NamedTuple):
     def rows(self) -> int:
         return self.alphas.size
 
-    def blocks(self) -> Iterator[tuple[int, Box, Array]]:
-        """Boxes of whole rows that follow one another in C order, and the first row of each."""
-        tensor, k, shape = self.tensor, self.axis, self.tensor.shape
-        for box, values in whole_rows(tensor, k):
-            for run in _runs(box, shape, k):
-                starts = tuple(part.start for part in kept(run, k))
-                first = np.ravel_multi_index(starts, self.alphas.shape) if starts else 0
-                part = tuple(
-                    slice(r.start - b.start, r.stop - b.start)
-                    for r, b in zip(run, box, strict=True)
-                )
-                yield int(first), run, values[part]
-
     def part(self, numbers: Array, rows: slice, values: Array) -> Array:
         """One number for each row of a block."""
         return numbers.reshape(-1)[rows].reshape(kept(values.shape, self.axis))
@@ -207,6 +194,19 @@ def _sizes(scale: Any, shape: tuple[int, ...]) -> Array:
 def _formats(edit: _Edit) -> dict[str, str]:
     found: dict[str, str] = edit.tried.header["formats"]
     return found
+
+
+def runs(tensor: Tensor, axis: int | None) -> Iterator[tuple[int, Box, Array]]:
+    """Boxes of whole rows that follow one another in C order, and the first row of each."""
+    shape = kept(tensor.shape, axis)
+    for box, values in whole_rows(tensor, axis):
+        for run in _runs(box, tensor.shape, axis):
+            starts = tuple(part.start for part in kept(run, axis))
+            first = np.ravel_multi_index(starts, shape) if starts else 0
+            part = tuple(
+                slice(r.start - b.start, r.stop - b.start) for r, b in zip(run, box, strict=True)
+            )
+            yield int(first), run, values[part]
 
 
 def _runs(box: Box, shape: tuple[int, ...], axis: int | None) -> Iterator[Box]:

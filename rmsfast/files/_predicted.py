@@ -11,6 +11,7 @@ import numpy as np
 
 from rmsfast import _formats, dose
 from rmsfast._dose_report import DosePrediction, DoseReport
+from rmsfast.files._dosed import runs
 from rmsfast.files._open import StrPath
 from rmsfast.files._pairs import alike, fault_of, pairs
 from rmsfast.files._rows import (
@@ -95,8 +96,8 @@ def predict_dose(
     tolerance : float
         Of the floors, as for `rmsfast.dose_floor`.
     **options
-        Of `rmsfast.predict_dose`: `scale`, `direction_scale`, `edit_format`, `path`, `rounding`
-        (not stochastic, which goes by rows of the whole), `overflow`, `zero`, `threads`.
+        Of `rmsfast.predict_dose`: `scale`, `direction_scale`, `edit_format`, `path`, `rounding`,
+        `seed`, `overflow`, `zero`, `threads`.
 
     Returns
     -------
@@ -117,11 +118,6 @@ def predict_dose(
     >>> found.prediction.rms_realised
     array([[0.0625]])
     """
-    if options.get("rounding") == "stochastic":
-        raise ValueError(
-            "predict_dose: rounding must be 'nearest_even' or 'toward_zero' for files, "
-            "got 'stochastic'"
-        )
     check_direction("predict_dose", direction)
     tensors = choose(path, tensor, format, dtype, shape)
     check_readable(path, tensors)
@@ -130,10 +126,10 @@ def predict_dose(
         rows = _Rows(each, axis)
         store = storage or each.format or each.dtype
         try:
-            for box, values in whole_rows(each, rows.axis):
+            for first, box, values in runs(each, rows.axis):
                 tried = dose.predict_dose(
                     values, direction, alphas, axis=axis, storage=storage, format=each.format,
-                    **options,
+                    first_row=first, **options,
                 )  # fmt: skip
                 floor = dose.dose_floor(
                     _formats.decoded(values, str(each.format)), storage=store,
