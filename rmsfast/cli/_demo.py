@@ -53,6 +53,7 @@ def demo() -> None:
     from rmsfast.files import save_npy
 
     folder = tempfile.mkdtemp(prefix="rmsfast-demo-")
+    click.echo("What runs for the first time is compiled: half a minute in all.\n")
     click.echo(f"$ cd {shlex.quote(folder)}")
     with chdir(folder):
         stream = _stream()

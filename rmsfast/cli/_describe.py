@@ -17,7 +17,9 @@ from rmsfast.cli._output import (
     print_table,
     printable,
     progress,
+    save_result,
     shape_text,
+    wrote,
 )
 from rmsfast.cli._records import (
     check_any_read,
@@ -136,14 +138,7 @@ def _print_largest(found: Sequence[Any]) -> None:
 @_options.file()
 @_options.WHICH
 @_options.JSON
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="OUT",
-    help="Write to .npy, .safetensors, .h5, .hdf5 or .zarr. An existing file is replaced once the "
-    "new one is complete.",
-)
+@_options.RESULT
 def rms(file: str, tensor: tuple[str, ...], as_json: bool, output: str | None, **how: Any) -> None:
     """Print or write the row RMS of one tensor.
 
@@ -155,24 +150,19 @@ def rms(file: str, tensor: tuple[str, ...], as_json: bool, output: str | None, *
 
     from rmsfast import files
     from rmsfast.files._rows import select
-    from rmsfast.files._writers import writer_of
 
-    _options.check_outputs(inputs=[file], others=[output])
-    if output:
-        writer_of(output)
+    _options.check_outputs(inputs=[file], result=output)
     which = {"tensor": _options.names(tensor), **how}
     with progress(f"rms {file}") as told:
         found = files.row_rms(file, progress=told, **which)
     name = select(file, which["tensor"], how["format"], how["dtype"], how["shape"]).name
     if output:
-        whole = tuple(slice(0, n) for n in found.shape)
-        with files.writing(output, [files.Tensor(name, found.shape, found.dtype.name)]) as put:
-            put(name, whole, found)
+        save_result(output, name, found)
     if as_json:
         about = {"file": file, "name": name, "dtype": found.dtype.name, "axis": how["axis"]}
         print_json({**about, "shape": found.shape, "rms": found})
     elif output:
-        click.echo(f"Wrote {printable(output)}: {found.dtype.name} {shape_text(found.shape)}")
+        wrote(output)
     else:
         flat = np.ravel(found)
         for first in range(0, flat.size, _LINES):

@@ -117,15 +117,21 @@ JSON = click.option(
 )
 CSV = click.option("--csv", type=_Path, metavar="FILE.csv", help="Write the table as CSV.")
 PLOT = click.option("--plot", type=_Path, metavar="FILE.png", help="Draw a picture.")
-OUTPUT = click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=_Path,
-    metavar="OUT",
-    help="File to write: .npy, .safetensors, .h5, .hdf5 or .zarr. An existing one is replaced "
-    "once the new one is complete.",
-)
+
+
+def _written(required: bool) -> Callable[[Command], Command]:
+    return click.option(
+        "-o",
+        "--output",
+        required=required,
+        type=_Path,
+        metavar="OUT",
+        help="File to write: .npy, .safetensors, .h5, .hdf5 or .zarr. An existing one is replaced "
+        "once the new one is complete.",
+    )
+
+
+OUTPUT, RESULT = _written(required=True), _written(required=False)
 
 
 class _Command(click.Command):
@@ -175,10 +181,15 @@ def check_outputs(
     inputs: Sequence[str] = (),
     csv: str | None = None,
     plot: str | None = None,
+    result: str | None = None,
     others: Sequence[str | None] = (),
 ) -> None:
     """Refuse, before any work, what could only fail at its end."""
-    for path in (csv, plot, *others):
+    if result is not None:
+        from rmsfast.files._writers import writer_of
+
+        writer_of(result)
+    for path in (csv, plot, result, *others):
         if path is None:
             continue
         if not Path(path).parent.is_dir():

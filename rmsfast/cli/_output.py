@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from rich.table import Table
 
 Progress = Callable[[int, int], object]
@@ -73,6 +74,14 @@ def save_csv(path: str, titles: Sequence[str], lines: Iterable[Sequence[Any]]) -
         writer.writerow(titles)
         for line in lines:
             writer.writerow(index_text(cell) if isinstance(cell, tuple) else cell for cell in line)
+
+
+def save_result(path: str, name: str, values: NDArray[Any]) -> None:
+    """Write one array under a name."""
+    from rmsfast import files
+
+    with files.writing(path, [files.Tensor(name, values.shape, values.dtype.name)]) as put:
+        put(name, tuple(slice(0, n) for n in values.shape), values)
 
 
 def wrote(path: str) -> None:

@@ -16,6 +16,7 @@ from rmsfast.cli._output import (
     printable,
     progress,
     save_csv,
+    save_result,
     wrote,
 )
 
@@ -46,13 +47,7 @@ UNITS = {"s": 1.0, "ms": 1e-3, "min": 60.0, "h": 3600.0}
     "H-th sample.",
 )
 @_options.which(axis=0, holds="time")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(),
-    metavar="OUT",
-    help="Write the RMS of all windows to .npy, .safetensors, .h5, .hdf5 or .zarr.",
-)
+@_options.RESULT
 @_options.JSON
 @_options.CSV
 @_options.PLOT
@@ -78,20 +73,16 @@ def windows(
 
     from rmsfast import files
     from rmsfast.files._rows import select
-    from rmsfast.files._writers import writer_of
 
     length = _samples("--window", window, rate)
     step = length if hop is None else _samples("--hop", hop, rate)
-    _options.check_outputs(inputs=[file], csv=csv, plot=plot, others=[output])
-    if output:
-        writer_of(output)
+    _options.check_outputs(inputs=[file], csv=csv, plot=plot, result=output)
     which = {"tensor": _options.names(tensor), **how}
     with progress(f"windows {file}") as told:
         found = files.rms_windows(file, length, hop=step, progress=told, **which)
     name = select(file, which["tensor"], how["format"], how["dtype"], how["shape"]).name
     if output:
-        with files.writing(output, [files.Tensor(name, found.shape, found.dtype.name)]) as put:
-            put(name, tuple(slice(0, n) for n in found.shape), found)
+        save_result(output, name, found)
     axis, count = how["axis"], found.shape[how["axis"]]
     first = -(length // 2) if how["edge"] == "centered" else 0
     starts = first + step * np.arange(count)
