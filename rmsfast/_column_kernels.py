@@ -8,7 +8,14 @@ import numpy as np
 
 from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns
 from rmsfast._kernels import checked, inner, kernel, store_found, store_roots
-from rmsfast._lanes import DEPTH, columns_tuple, field_space, state_size
+from rmsfast._lanes import (
+    COMING,
+    DEPTH,
+    columns_tuple,
+    field_space,
+    state_size,
+    whole,
+)
 from rmsfast._layout import APART
 from rmsfast._memory import (
     address,
@@ -28,11 +35,12 @@ from rmsfast._vectors import LANES, WIDTH
 @inner
 def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, tile):
     """Sums of coordinates start to stop of neighbouring rows in the lanes of a tile."""
-    clear_columns(lanes, LANES * tile, arrays, how)
+    many = 1 if whole(arrays, how) else LANES
+    clear_columns(lanes, many * tile, arrays, how)
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
     strides = strides_of(arrays, g, last, 1)
-    ahead = DEPTH * LANES * g[1, end - 1]
+    ahead = COMING * g[1, end - 1]
     first = start
     if ragged == 0 and end == outer + 1:
         # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
@@ -42,15 +50,15 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, 
             for lane in range(LANES):
                 places = moved(bases, offsets(arrays, g, outer, end, j + lane))
                 pointers = addresses(arrays, places, 0)
-                at = advance(lanes, lane * tile * 8)
+                at = advance(lanes, lane % many * tile * 8)
                 accumulate_columns(
-                    at, LANES * tile * 8, arrays, how, pointers, None, steps, ahead, columns
+                    at, many * tile * 8, arrays, how, pointers, None, steps, ahead, columns
                 )
     for j in range(first, stop):
         places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
-        at = advance(lanes, (j % LANES) * tile * 8)
-        accumulate_columns(at, LANES * tile * 8, arrays, how, pointers, None, None, ahead, columns)
+        at = advance(lanes, (j % many) * tile * 8)
+        accumulate_columns(at, many * tile * 8, arrays, how, pointers, None, None, ahead, columns)
 
 
 @kernel
@@ -65,7 +73,8 @@ def column_partials(
     columns = g[0, outer - 1]
     tiles = (columns + tile - 1) // tile
     row0 = base // tiles * columns + base % tiles * tile
-    memory = np.empty(state_size(arrays, how) * LANES * tile + WIDTH)
+    many = 1 if whole(arrays, how) else LANES
+    memory = np.empty(state_size(arrays, how) * many * tile + WIDTH)
     fields = np.empty((EXTENT_FIELDS, WIDTH))
     for unit in range(begin, end):
         block, above = unit % blocks, base + unit // blocks
@@ -80,7 +89,7 @@ def column_partials(
         for c in range(0, n, WIDTH):
             lanes = advance(state, c * 8)
             reduce_columns(
-                lanes, LANES * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0)
+                lanes, many * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0)
             )
             for i in range(min(WIDTH, n - c)):
                 p = columns_tuple(address(fields, 0), i)
@@ -107,7 +116,8 @@ def column_roots(arrays, how, wide, g, outer, ragged, length, tile, out, flags, 
     """out[row] = sqrt(sum / weight) of rows of one block; a unit is a tile."""
     columns = g[0, outer - 1]
     tiles = (columns + tile - 1) // tile
-    memory = np.empty(state_size(arrays, how) * LANES * tile + WIDTH)
+    many = 1 if whole(arrays, how) else LANES
+    memory = np.empty(state_size(arrays, how) * many * tile + WIDTH)
     fields = field_space(0)
     for unit in range(begin, end):
         t = unit % tiles
@@ -117,7 +127,7 @@ def column_roots(arrays, how, wide, g, outer, ragged, length, tile, out, flags, 
         sum_tile(arrays, how, g, outer, ragged, bases, 0, length, n, state, tile)
         for c in range(0, n, WIDTH):
             lanes, some = advance(state, c * 8), min(WIDTH, n - c)
-            reduce_columns(lanes, LANES * tile * 8, arrays, how, tile * 8, length, fields)
+            reduce_columns(lanes, many * tile * 8, arrays, how, tile * 8, length, fields)
             store_roots(
                 arrays, how, wide, g, outer, ragged | APART, length, out, flags, row + c, some,
                 fields,

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 from rmsfast._lanes import (
     DEPTH,
     FAR,
+    lanes_of,
     load_terms,
     prefetch,
     scale_factors,
@@ -20,12 +21,17 @@ from rmsfast._memory import component_bytes
 from rmsfast._terms import Sum
 from rmsfast._vectors import (
     F64,
+    I32,
     I64,
     LANES,
+    SIGNED,
     WIDTH,
     Emitter,
     absent,
+    component_of,
 )
+
+PAIRED = 16  # columns of integers that are read at once, two coordinates of each
 
 
 @intrinsic
@@ -62,51 +68,128 @@ def accumulate_columns(
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
         total = Sum(*signature.args[2:4])
-        runs = [cgutils.unpack_tuple(builder, args[4])]
-        scale = scale_factors(em, signature.args[5], args[5])
+        pointers, ahead, count = cgutils.unpack_tuple(builder, args[4]), args[7], args[8]
+        steps = None
         if not absent(signature.args[6]):
             steps = cgutils.unpack_tuple(builder, args[6])
-            for _ in range(DEPTH - 1):
-                runs.append([builder.gep(p, [s]) for p, s in zip(runs[-1], steps, strict=True)])
-        ahead, count = args[7], args[8]
-        size = component_bytes(total.x)
+        size, lanes = component_bytes(total.x), WIDTH
+        if total.whole:
+            lanes = PAIRED
+            add = integer_columns(em, total, args[0], pointers[0], steps and steps[0])
+        else:
+            scale = scale_factors(em, signature.args[5], args[5])
+            add = float_columns(em, total, args[:2], pointers, steps, scale)
 
-        def add(index, valid):
-            sums, cells = {}, {}
-            for k, name in enumerate(total.components):
-                offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(index, I64(8)))
-                p = builder.gep(args[0], [offset])
-                cells[name] = builder.bitcast(p, em.vector(F64).as_pointer())
-                sums[name] = builder.load(cells[name])
-                sums[name].align = 8
-            before = sums
-            for pointers in runs:
-                values = load_terms(em, total, pointers, index, valid)
-                sums = total.step(em, sums, values, valid, scale)
-            for name, cell in cells.items():
-                v = sums[name]
-                if valid is not None:  # what lies behind may be in use: Inf + 0 leaves NaN
-                    v = builder.select(valid, v, before[name])
-                builder.store(v, cell).align = 8
-
-        step = max(WIDTH, 64 // size)  # columns of a cache line
+        step = max(lanes, 64 // size)  # columns of a cache line
         whole = builder.udiv(count, I64(step))
         with cgutils.for_range(builder, whole) as loop:
             index = builder.mul(loop.index, I64(step))
-            for pointers in runs:
-                prefetch(em, pointers[0], builder.add(ahead, builder.mul(index, I64(size))), FAR)
-            for k in range(0, step, WIDTH):
+            place = builder.add(ahead, builder.mul(index, I64(size)))
+            for k in range(depth_of(steps)):
+                far = place
+                if k:
+                    far = builder.add(place, builder.mul(I64(k), steps[0]))
+                prefetch(em, pointers[0], far, FAR)
+            for k in range(0, step, lanes):
                 add(builder.add(index, I64(k)), None)
         done = builder.mul(whole, I64(step))
-        more = builder.lshr(builder.sub(count, done), I64(WIDTH.bit_length() - 1))
+        more = builder.lshr(builder.sub(count, done), I64(lanes.bit_length() - 1))
         with cgutils.for_range(builder, more) as loop:
-            add(builder.add(done, builder.mul(loop.index, I64(WIDTH))), None)
-        rest = builder.and_(count, I64(WIDTH - 1))
-        with builder.if_then(builder.icmp_signed(">", rest, I64(0)), likely=False):
-            add(builder.sub(count, rest), valid_lanes(em, rest))
+            add(builder.add(done, builder.mul(loop.index, I64(lanes))), None)
+        rest = builder.and_(count, I64(lanes - 1))
+        few = builder.lshr(builder.add(rest, I64(WIDTH - 1)), I64(WIDTH.bit_length() - 1))
+        with cgutils.for_range(builder, few) as loop:
+            behind = builder.sub(rest, builder.mul(loop.index, I64(WIDTH)))
+            add(builder.sub(count, behind), valid_lanes(em, behind))
         return context.get_dummy_value()
 
     return signature, codegen
+
+
+def depth_of(steps):
+    """Coordinates that are added at once."""
+    return 1 if steps is None else DEPTH
+
+
+def cells_of(em, state, element, offset):
+    """Pointer to a vector of a state."""
+    return em.b.bitcast(em.b.gep(state, [offset]), em.vector(element).as_pointer())
+
+
+def float_columns(em, total, state, pointers, steps, scale):
+    """How coordinates of the columns from an index on, as many as a vector has, are added."""
+    b, runs = em.b, [pointers]
+    for _ in range(depth_of(steps) - 1):
+        runs.append([b.gep(p, [s]) for p, s in zip(runs[-1], steps, strict=True)])
+
+    def add(index, valid):
+        sums, cells = {}, {}
+        for k, name in enumerate(total.components):
+            offset = b.add(b.mul(state[1], I64(k)), b.mul(index, I64(8)))
+            cells[name] = cells_of(em, state[0], F64, offset)
+            sums[name] = b.load(cells[name])
+            sums[name].align = 8
+        before = sums
+        for pointers in runs:
+            values = load_terms(em, total, pointers, index, valid)
+            sums = total.step(em, sums, values, valid, scale)
+        for name, cell in cells.items():
+            v = sums[name]
+            if valid is not None:  # what lies behind may be in use: Inf + 0 leaves NaN
+                v = b.select(valid, v, before[name])
+            b.store(v, cell).align = 8
+
+    return add
+
+
+def integer_columns(em, total, state, pointer, step):
+    """The same of integers whose squares add up in int64: PAIRED columns, or some of WIDTH."""
+    b, kind, depth = em.b, component_of(total.x), depth_of(step)
+    size, many = component_bytes(total.x), Emitter(em.context, b, PAIRED)
+
+    def add_to(index, sums):
+        for k, v in enumerate(sums):
+            cell = cells_of(em, state, I64, b.mul(b.add(index, I64(k * WIDTH)), I64(8)))
+            before = b.load(cell)
+            before.align = 8
+            b.store(b.add(before, v), cell).align = 8
+
+    def each(times, body, sums):
+        """Sums after the coordinates, some at a time."""
+        cells = [cgutils.alloca_once_value(b, v) for v in sums]
+        with cgutils.for_range(b, I64(depth // times)) as loop:
+            at = pointer
+            if step is not None:
+                at = b.gep(pointer, [b.mul(step, b.mul(loop.index, I64(times)))])
+            for cell, v in zip(cells, body(at), strict=True):
+                b.store(b.add(b.load(cell), v), cell)
+        return [b.load(cell) for cell in cells]
+
+    def add(index, valid):
+        offset = b.mul(index, I64(size))
+
+        def some(at):
+            v = em.stored(kind, at, offset, valid)
+            v = (b.sext if kind in SIGNED else b.zext)(v, em.vector(I32))
+            return [b.zext(b.mul(v, v), em.vector(I64))]
+
+        def pairs(at):
+            first = many.stored(kind, at, offset)
+            second = many.like(first, 0)
+            if step is not None:
+                second = many.stored(kind, b.gep(at, [step]), offset)
+            found = many.square_columns(kind, first, second)
+            return [found, b.lshr(found, many.like(found, 32))]
+
+        zero = em.fill(I64, 0)
+        if valid is not None:
+            add_to(index, each(1, some, [zero]))
+            return
+        both, upper = each(min(2, depth), pairs, [zero, zero])
+        lower = b.sub(both, b.shl(upper, many.like(upper, 32)))
+        add_to(index, many.columns_in_order(lower, upper))
+
+    return add
 
 
 @intrinsic
@@ -126,12 +209,12 @@ def reduce_columns(typingctx, state, component, arrays, how, tile, count, fields
         parts = {}
         for k, name in enumerate(total.components):
             parts[name] = []
-            for lane in range(LANES):
+            for lane in range(1 if total.whole else LANES):
                 offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(args[4], I64(lane)))
                 p = builder.bitcast(builder.gep(args[0], [offset]), em.vector(F64).as_pointer())
                 v = builder.load(p)
                 v.align = 8
-                parts[name].append(v)
+                parts[name].append(lanes_of(em, total, v))
         found = total.total(em, parts, em.tree)
         store_fields(em, total, found, args[5], args[6])
         return context.get_dummy_value()

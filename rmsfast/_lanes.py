@@ -62,6 +62,7 @@ def scale_factors(em, scale, value):
 
 
 DEPTH = 4  # coordinates of a lane that are added at once where rows are columns in memory
+COMING = 128  # coordinates from those that are added to those that are fetched meanwhile
 NEAR, FAR = 3, 2  # caches that a line is fetched into: of level 1, of level 2
 
 
@@ -364,6 +365,17 @@ def state_size(typingctx, arrays, how):
 
     def codegen(context, builder, signature, args):
         return I64(len(Sum(*signature.args).components))
+
+    return signature, codegen
+
+
+@intrinsic
+def whole(typingctx, arrays, how):
+    """Whether sums are integers, the same in any order: then one lane will do for a column."""
+    signature = types.boolean(arrays, how)
+
+    def codegen(context, builder, signature, args):
+        return I1(Sum(*signature.args).whole)
 
     return signature, codegen
 

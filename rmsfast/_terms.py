@@ -36,7 +36,7 @@ class Sum:
         self.counted = self.omit or self.where is not None
         self.masked = self.counted or self.weights is not None or self.extent
         weighted = self.weights is not None
-        names = ["sum"] + ["sum_low"] * self.exact
+        names = ["sum"] + ["sum_low"] * (self.exact and not self.whole)
         names += ["weight"] * (weighted or self.counted)
         names += ["weight_low"] * (weighted and self.exact)
         names += ["dropped"] * self.omit + ["bad"] * weighted

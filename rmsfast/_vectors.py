@@ -295,6 +295,29 @@ class Emitter:
         even, odd = (b.sext(half, self.vector(I32, n // 2)) for half in self.halve(v))
         return b.add(b.mul(even, even), b.mul(odd, odd))
 
+    def square_columns(self, kind, first, second):
+        """The same of two vectors, lane by lane, in 64 bits that hold two sums each.
+
+        They stand as `columns_in_order` knows, for an instruction to make pairs of neighbours.
+        """
+        n = first.type.count
+        runs = [range(k, k + 4) for k in (*range(0, n, 8), *range(4, n, 8))]
+        order = ir.Constant(
+            self.vector(I32, 2 * n), [k + s for r in runs for k in r for s in (0, n)]
+        )
+        squares = self.square_integers(kind, self.b.shuffle_vector(first, second, order))
+        return self.b.bitcast(squares, self.vector(I64, n // 2))
+
+    def columns_in_order(self, lower, upper):
+        """Vectors of WIDTH sums in the order of the columns, from those of lower and upper bits."""
+        n = lower.type.count
+        places = [k % 4 // 2 + k // 8 * 2 + k % 8 // 4 * (n // 2) + k % 2 * n for k in range(2 * n)]
+        orders = [places[k : k + WIDTH] for k in range(0, 2 * n, WIDTH)]
+        return [
+            self.b.shuffle_vector(lower, upper, ir.Constant(self.vector(I32, WIDTH), order))
+            for order in orders
+        ]
+
     # ------------------------------------------------------------------ trees
 
     def halve(self, v):

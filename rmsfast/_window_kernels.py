@@ -29,7 +29,7 @@ from rmsfast._kernels import (
     kernel,
     root,
 )
-from rmsfast._lanes import DEPTH, state_size
+from rmsfast._lanes import COMING, DEPTH, state_size, whole
 from rmsfast._memory import (
     address,
     addresses,
@@ -45,7 +45,7 @@ from rmsfast._memory import (
 from rmsfast._partial import BLOCK, LANES, WIDTH
 from rmsfast._scalings import RESULT, result_place
 from rmsfast._stores import number_at, scatter
-from rmsfast._window_lanes import ABOVE, BELOW, join_columns, root_columns, stepped, sums_at
+from rmsfast._window_lanes import ABOVE, BELOW, join_columns, root_columns, stepped, sums_at, times
 
 MORE = 6  # states beside those of the hops of a block, and of the sums of blocks
 
@@ -60,15 +60,19 @@ MORE = 6  # states beside those of the hops of a block, and of the sums of block
 def add_run(state, walk, pointers, steps, ahead, count, columns, tile):
     """Add coordinates of neighbouring rows to one lane; steps: bytes from one to the next."""
     arrays, how, scale = walk[:3]
-    done = 0
+    done, spread = 0, 1
     while done + DEPTH <= count:
-        accumulate_columns(state, tile * 8, arrays, how, pointers, scale, steps, ahead, columns)
-        for _ in range(DEPTH):
-            pointers = stepped(pointers, steps)
-        done += DEPTH
+        if whole(arrays, how):  # in any order: memory is read faster in several places at once
+            spread = min(LANES, (count - done) // DEPTH)
+        apart = times(steps, spread)
+        for k in range(spread):
+            places = stepped(pointers, steps, k)
+            accumulate_columns(state, tile * 8, arrays, how, places, scale, apart, ahead, columns)
+        pointers = stepped(pointers, steps, DEPTH * spread)
+        done += DEPTH * spread
     for _ in range(done, count):
         accumulate_columns(state, tile * 8, arrays, how, pointers, scale, None, ahead, columns)
-        pointers = stepped(pointers, steps)
+        pointers = stepped(pointers, steps, 1)
 
 
 @inner
@@ -94,7 +98,7 @@ def add_times(state, walk, bases, columns, tile, held, begin, end):
     arrays, _, _, g, beside, outer, ragged, numbers, _, memory, part = walk
     if ragged == 0:
         pointers = addresses(arrays, moved(bases, offsets(arrays, g, outer, outer + 1, begin)), 0)
-        steps, ahead = strides_of(arrays, g, outer, 1), DEPTH * LANES * g[1, outer]
+        steps, ahead = strides_of(arrays, g, outer, 1), COMING * g[1, outer]
         add_run(state, walk, pointers, steps, ahead, end - begin, columns, tile)
         return held
     steps = strides_of(arrays, beside, 0, 1)

@@ -21,7 +21,8 @@ def vectors_of(em, total, state, component, index):
     found = {}
     for k, name in enumerate(total.components):
         offset = em.b.add(em.b.mul(component, I64(k)), em.b.mul(index, I64(8)))
-        found[name] = em.b.bitcast(em.b.gep(state, [offset]), em.vector(F64).as_pointer())
+        element = I64 if total.whole else F64
+        found[name] = em.b.bitcast(em.b.gep(state, [offset]), em.vector(element).as_pointer())
     return found
 
 
@@ -37,13 +38,25 @@ def whole_vectors(builder, count):
 
 
 @intrinsic
-def stepped(typingctx, pointers, steps):
-    """Pointers moved by some bytes each."""
-    signature = pointers(pointers, steps)
+def stepped(typingctx, pointers, steps, times):
+    """Pointers moved by `times` steps of some bytes each."""
+    signature = pointers(pointers, steps, types.intp)
 
     def codegen(context, builder, signature, args):
-        pairs = zip(*(cgutils.unpack_tuple(builder, a) for a in args), strict=True)
-        found = [builder.gep(p, [s]) for p, s in pairs]
+        pairs = zip(*(cgutils.unpack_tuple(builder, a) for a in args[:2]), strict=True)
+        found = [builder.gep(p, [builder.mul(s, args[2])]) for p, s in pairs]
+        return context.make_tuple(builder, signature.return_type, found)
+
+    return signature, codegen
+
+
+@intrinsic
+def times(typingctx, steps, count):
+    """Bytes of `count` steps."""
+    signature = steps(steps, types.intp)
+
+    def codegen(context, builder, signature, args):
+        found = [builder.mul(s, args[1]) for s in cgutils.unpack_tuple(builder, args[0])]
         return context.make_tuple(builder, signature.return_type, found)
 
     return signature, codegen
@@ -64,8 +77,9 @@ def join_columns(typingctx, target, a, b, component, arrays, how, count):
                 vectors_of(em, total, state, args[3], index) for state in args[:3]
             )
             left, right = load_vectors(em, left), load_vectors(em, right)
-            new = {name: builder.fadd(left[name], right[name]) for name in left}
-            if total.exact:
+            add = builder.add if total.whole else builder.fadd
+            new = {name: add(left[name], right[name]) for name in left}
+            if "sum_low" in new:
                 pairs = ((side["sum"], side["sum_low"]) for side in (left, right))
                 new["sum"], new["sum_low"] = em.add_compensated(*pairs)
             for name, v in new.items():
@@ -78,6 +92,10 @@ def join_columns(typingctx, target, a, b, component, arrays, how, count):
 def sums_of(em, total, parts, count):
     """The sum as a pair that is normalised, and the weight."""
     b = em.b
+    if total.whole:
+        high = b.sitofp(parts["sum"], em.vector(F64))
+        low = b.sitofp(b.sub(parts["sum"], b.fptosi(high, em.vector(I64))), high.type)
+        return high, low, count
     high, low = parts["sum"], em.like(parts["sum"], 0.0)
     if total.exact:
         # Of an infinite sum the plain addition tells Inf from NaN; pairs do not.
