@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums, _window_sums
+from rmsfast._layout import Operand
 from rmsfast._scaled import Scaled
+from rmsfast._sums import STREAMING_BYTES
 from rmsfast._window_sums import Series
 
-PIECE = 1 << 19  # values that are divided in one go
-SMALL = 2.0**-960  # sizes below which a quotient may lose digits
-LARGER = 2.0**600
+PIECE = 1 << 20  # values that are divided in one go
+STEP, COPIED = 1 << 14, 1 << 10  # values of a run that are divided, or copied before and after
+WIDE = ("float64", "complex128")
 
 
 class Gains:
@@ -59,7 +61,8 @@ class Gains:
             gain = np.empty(scaled.shape, _formats.result_kind((scaled.kind,)))
         if self.zero == "raise":
             self._refuse_zero()
-        target = result.reshape(scaled.shape)
+        target = result if result.shape else result.reshape(scaled.shape)
+        self.streaming = result.nbytes >= STREAMING_BYTES
         for box in self._columns():
             waiting = None
             for piece in self._pieces(box):
@@ -115,8 +118,8 @@ class Gains:
         kinds = (self.scaled.kind,)
         return _sums.exact(kinds, np.dtype(_formats.result_kind(kinds)), False)
 
-    def _sizes(self, piece: tuple[slice, ...]) -> tuple[np.ndarray, np.ndarray | None]:
-        """RMS of the windows of a piece, and of values LARGER times as large if one is small."""
+    def _sizes(self, piece: tuple[slice, ...]) -> np.ndarray:
+        """RMS of the windows of a piece; small ones as `Division` takes them."""
         hop, windows, part = self.hop, self.windows, piece[self.axis]
         first, last = part.start // hop, min((part.stop - 1) // hop + 2, windows.number)
         times, own = windows.some(first, last)
@@ -129,21 +132,22 @@ class Gains:
         threads = self.scaled.threads
         _window_sums.roots(series, own, found, self._exact(), threads)
         x, kind = series.x
-        if kind not in ("float64", "complex128") or not (found < SMALL).any():
-            return found, None
-        larger = np.empty(shape)
-        with np.errstate(all="ignore"):
-            series = series._replace(x=(x * LARGER, kind))
-        _window_sums.roots(series, own, larger, self._exact(), threads)
-        return found, larger
+        stores = _launch.kernel_module("_stores")
+        small = found < stores.SMALL
+        if kind in WIDE and small.any():
+            larger = np.empty(shape)
+            with np.errstate(all="ignore"):
+                series = series._replace(x=(x * stores.LARGER, kind))
+            _window_sums.roots(series, own, larger, self._exact(), threads)
+            np.negative(larger, out=found, where=small)
+        return found
 
     def _refuse_zero(self) -> None:
         """Refuse windows that are all 0, before anything is written."""
         flags = []
         for box in self._columns():
             for piece in self._pieces(box):
-                found, larger = self._sizes(piece)
-                zero = (found if larger is None else larger) == 0
+                zero = self._sizes(piece) == 0
                 count = -(-piece[self.axis].stop // self.hop) - piece[self.axis].start // self.hop
                 zero = zero[_window_sums.along(zero, self.axis, slice(0, count))]
                 if zero.any():
@@ -161,44 +165,78 @@ class Gains:
     def _divide(
         self,
         piece: tuple[slice, ...],
-        sizes: tuple[np.ndarray, np.ndarray | None],
+        sizes: np.ndarray,
         result: np.ndarray,
         gain: np.ndarray | None,
     ) -> None:
-        """Write the values of a piece over their sizes."""
-        scaled, part = self.scaled, piece[self.axis]
-        size, larger = (None if a is None else self._between(a, part) for a in sizes)
-        assert size is not None
-        x, kind, target = scaled.array[piece], scaled.kind, result[piece]
-        factor = np.ones(()) if larger is None else np.where(size < SMALL, LARGER, 1.0)
-        size = size if larger is None else np.where(size < SMALL, larger, size)
-        none = size == 0
-        if none.any():
-            size = np.where(none, np.nan if self.zero == "nan" else factor, size)
-        with np.errstate(all="ignore"):
-            if gain is not None:
-                np.divide(factor, size, out=gain[piece], casting="same_kind")
-            values = _formats.decoded(x, kind)
-            pairs = [(values, target)]
-            if scaled.kind.startswith("complex"):
-                pairs = [(values.real, target.real), (values.imag, target.imag)]
-            for own, to in pairs:
-                own = own if larger is None else own * factor
-                if to.dtype in (np.float32, np.float64):
-                    np.divide(own, size, out=to, dtype=np.float64, casting="same_kind")
-                else:
-                    to[...] = _formats.rounded(np.divide(own, size, dtype=np.float64), to.dtype)
+        """Write the values of a piece over their sizes, and 1 over these."""
+        scaled, hop, axis = self.scaled, self.hop, self.axis
+        x, target = (scaled.array[piece], scaled.kind), (result[piece], scaled.result_kind)
+        pairs = [(x, target)]
+        if x[1].startswith("complex"):
+            pairs = list(zip(_parts(x[0]), _parts(target[0]), strict=True))
+        if gain is not None:
+            one = np.ones((), np.float64 if x[1] in WIDE else np.float32)
+            ones = np.broadcast_to(one, x[0].shape), one.dtype.name
+            pairs.append((ones, (gain[piece], gain.dtype.name)))
+        length = piece[axis].stop - piece[axis].start
+        whole = length // hop
+        for first, many, times in ((0, whole, hop), (whole, 1, length - whole * hop)):
+            if many * times:
+                span = slice(first * hop, first * hop + many * times)
+                for own, to in pairs:
+                    part = _window_sums.along(own[0], axis, span)
+                    self._run((own[0][part], own[1]), (to[0][part], to[1]), sizes, first, times)
 
-    def _between(self, sizes: np.ndarray, part: slice) -> np.ndarray:
-        """Sizes at every time of a piece, linear from window to window."""
-        hop, axis = self.hop, self.axis
-        if hop == 1:
-            return sizes[_window_sums.along(sizes, axis, slice(0, part.stop - part.start))]
-        times = np.arange(part.start, part.stop)
-        place = times // hop - part.start // hop
-        after = np.minimum(place + 1, sizes.shape[axis] - 1)
-        left, right = sizes.take(place, axis), sizes.take(after, axis)
-        share = _layout.along(times % hop / hop, left.shape, (axis,))
-        with np.errstate(all="ignore"):
-            between: np.ndarray = np.where(share == 0, left, left * (1.0 - share) + right * share)
-        return between
+    def _run(
+        self,
+        x: tuple[np.ndarray, str],
+        target: tuple[np.ndarray, str],
+        sizes: np.ndarray,
+        first: int,
+        times: int,
+    ) -> None:
+        """Divide runs of `times` values behind the centres of windows from `first` on."""
+        axis, threads = self.axis, self.scaled.threads
+        shape, many = x[0].shape, x[0].shape[axis] // times
+        shape = (*shape[:axis], many, times, *shape[axis + 1 :])
+
+        def of_windows(start: int) -> tuple[np.ndarray, str]:
+            own = sizes[_window_sums.along(sizes, axis, slice(start, start + many))]
+            return np.broadcast_to(np.expand_dims(own, axis + 1), shape), "float64"
+
+        right: Operand = None
+        share: Operand = None
+        if self.hop > 1:
+            if first + many == sizes.shape[axis]:  # behind the last centre
+                last = sizes.shape[axis] - 1
+                sizes = sizes.take([*range(last + 1), last], axis)
+            right = of_windows(first + 1)
+            share = _layout.along(np.arange(times) / self.hop, shape, (axis + 1,)), "float64"
+        together: list[Operand] = [
+            (x[0].reshape(shape), x[1]),
+            of_windows(first),
+            right,
+            share,
+            None,
+        ]
+        walk = _layout.walk(shape, (), [*together, (target[0].reshape(shape), target[1])])
+        g, apart, (values, left, after, between) = walk.plan.g, walk.plan.ragged, walk.arrays[:4]
+        if not g.size:  # one number
+            g = np.array([[1], *[[0]] * 6], np.int64)
+        same = between is not None and g[4, -1] == 0
+        writes = (values, left, after, None if same else between)
+        relevant = apart & (0b110111 if same else 0b111111)
+        step = COPIED if relevant else STEP
+        length = int(g[0, -1])
+        args: tuple[Any, ...] = (writes, between if same else None, walk.arrays[5], g, apart, step)
+        args += (np.nan if self.zero == "nan" else 1.0, self.streaming)
+        units = walk.plan.rows // length * -(-length // step)
+        unit_bytes = min(step, length) * (x[0].itemsize + target[0].itemsize)
+        _launch.launch("divide_elements", args, units, unit_bytes, threads)
+
+
+def _parts(array: np.ndarray) -> list[tuple[np.ndarray, str]]:
+    """Real and imaginary parts."""
+    name = f"float{array.itemsize * 4}"
+    return [(array.real, name), (array.imag, name)]

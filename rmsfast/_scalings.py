@@ -191,6 +191,22 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
             low[row], shift[row] = factor[1], joined(factor[2], factor[3])
 
 
+@inner
+def write_piece(writes, cast, result, g, apart, row, first, n, factor, offset, streaming, memory):
+    """Elements first to first + n of a run; by way of `memory` where they lie apart."""
+    last = g.shape[1] - 1
+    strides = strides_of(writes, g, last, 1)
+    places = moved(offsets(writes, g, 0, last, row), strides_of(writes, g, last, first))
+    place = result_place(result, g, 0, last, row) + first * g[RESULT + 1, last]
+    scattered = (apart >> RESULT) & 1
+    target = advance(memory, RESULT * 8 * SCRATCH) if scattered else address(result, place)
+    pointers = fetch(writes, places, strides, apart, n, memory, 0)
+    past = streaming and scattered == 0
+    write_run(writes, result, cast, pointers, target, factor, offset, n, AHEAD_FAR, past)
+    if scattered:
+        scatter(target, result, place, g[RESULT + 1, last], n)
+
+
 @kernel
 def scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, begin, end):
     """Result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
@@ -198,18 +214,13 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
     last = g.shape[1] - 1
     length = g[0, last]
     steps = (length + step - 1) // step
-    strides = strides_of(writes, g, last, 1)
     own = g[3, last] == 0
-    ahead = AHEAD_FAR
     for unit in range(begin, end):
         row = unit // steps
         first = (unit - row * steps) * step
         n = min(step, length - first)
-        places = moved(offsets(writes, g, 0, last, row), strides_of(writes, g, last, first))
-        place = result_place(result, g, 0, last, row) + first * g[RESULT + 1, last]
-        scattered = (apart >> RESULT) & 1
-        target = advance(memory, RESULT * 8 * SCRATCH) if scattered else address(result, place)
         if own:
+            places = offsets(writes, g, 0, last, row)
             h, low, s = (
                 number_at(writes[2], places[2]),
                 number_at(writes[3], places[3]),
@@ -217,14 +228,37 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
             )
             before, after = parted(s)
             factor = (h, low, before, after)
-            pointers = fetch(single, places, strides, apart, n, memory, 0)
-            write_run(single, result, cast, pointers, target, factor, offset, n, ahead, streaming)
+            write_piece(
+                single, cast, result, g, apart, row, first, n, factor, offset, streaming, memory
+            )
         else:
             factor = (1.0, 0.0, 1.0, 1.0)
-            pointers = fetch(writes, places, strides, apart, n, memory, 0)
-            write_run(writes, result, cast, pointers, target, factor, offset, n, ahead, streaming)
-        if scattered:
-            scatter(target, result, place, g[RESULT + 1, last], n)
+            write_piece(
+                writes, cast, result, g, apart, row, first, n, factor, offset, streaming, memory
+            )
+    if streaming:
+        fence()
+
+
+@kernel
+def divide_elements(writes, shares, result, g, apart, step, zero, streaming, begin, end):
+    """Result = x / size (see Division), `step` at a time; zero: size in place of 0.
+
+    shares: None, or those of runs, which are the same along the last axis.
+    """
+    memory = scratch_space(0)
+    last = g.shape[1] - 1
+    length = g[0, last]
+    steps = (length + step - 1) // step
+    for unit in range(begin, end):
+        row = unit // steps
+        first = (unit - row * steps) * step
+        share = 0.0
+        if shares is not None:
+            share = number_at(shares, offsets((None, None, None, shares), g, 0, last, row)[3])
+        factor = (zero, share, 1.0, 1.0)
+        n = min(step, length - first)
+        write_piece(writes, None, result, g, apart, row, first, n, factor, 0.0, streaming, memory)
     if streaming:
         fence()
 

@@ -196,11 +196,56 @@ class Scaling:
         return em.b.select(finite, em.b.fadd(y, error), y)
 
 
+SMALL, LARGER = 2.0**-960, 2.0**600  # sizes below which a quotient may lose digits; a factor
+
+
+class Division:
+    """The same of x over sizes, from the types of (x, left, right, share).
+
+    A size is left + (right - left) * share; right may be None, or share, which then is one
+    number for a run. Where x has the range of float64, sizes below SMALL are given LARGER times
+    as large, and negative.
+    """
+
+    codes: frozenset[int] = frozenset()
+    gain = cast = None
+
+    def __init__(self, arrays, result):
+        self.arrays = tuple(None if absent(a) else a for a in arrays)
+        self.x, self.high, self.right, _ = self.arrays
+        self.kind = component_of(result)
+        self.careful = component_of(self.x) == "float64"
+
+    def value(self, em, values, factor):
+        """The stored result of one vector; factor: size for 0, share."""
+        b, (x, left, right, share) = em.b, values
+        v, left, up = x[0], left[0], None
+        zero, one = em.like(left, 0.0), em.like(left, 1.0)
+        ends = [left] if right is None else [left, right[0]]
+        if self.careful:
+            tiny = [b.fcmp_ordered("<=", end, zero) for end in ends]
+            up = tiny[0] if right is None else b.and_(*tiny)
+            for k, end in enumerate(ends):
+                large = b.fneg(end)
+                own = b.select(tiny[k], b.fmul(large, em.like(end, 1.0 / LARGER)), end)
+                ends[k] = b.select(up, large, own)
+        size = ends[0]
+        if right is not None:
+            share = factor[1] if share is None else share[0]
+            between = b.fadd(b.fmul(size, b.fsub(one, share)), b.fmul(ends[1], share))
+            size = b.select(b.fcmp_ordered("==", share, zero), size, between)
+        none = b.fcmp_ordered("==", size, zero)
+        if up is not None:
+            up = b.and_(up, b.not_(none))
+            v = b.select(up, b.fmul(v, em.like(v, LARGER)), v)
+        return narrowed(em, self.kind, b.fdiv(v, b.select(none, factor[0], size)))
+
+
 @intrinsic
 def write_run(
     typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming
 ):
-    """target[0:count] = round(x * factor * (offset + gain)), side by side.
+    """target[0:count] = round(x * factor * (offset + gain)), side by side; or see Division.
 
     factor: (high, low, before, after), used where arrays hold none; offset: added to the
     gain in float64. ahead: bytes from here to the x of later runs, which are fetched meanwhile.
@@ -212,7 +257,10 @@ def write_run(
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
-        scaling = Scaling(signature.args[0], signature.args[1], signature.args[2])
+        if len(signature.args[0]) == 4:
+            scaling = Division(*signature.args[:2])
+        else:
+            scaling = Scaling(*signature.args[:3])
         size = bits_of(scaling.kind) // 8
         em = Emitter(context, builder, lanes=LINE // size)
         pointers = cgutils.unpack_tuple(builder, args[3])
@@ -231,7 +279,7 @@ def write_run(
 
         def value(index, valid):
             values = load_all(em, scaling, pointers, index, valid)
-            if values[1] is not None:
+            if scaling.gain is not None:
                 values[1] = (builder.fadd(values[1][0], offset), None)
             return scaling.value(em, values, factor)
 
