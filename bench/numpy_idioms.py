@@ -11,6 +11,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from rmsfast.problems import ALPHA, WINDOW, Array, widen
 
+ROOM = 1 << 29  # bytes of a temporary
+
 
 def vecdot(x: Array) -> Array:
     """Without a temporary."""
@@ -57,27 +59,38 @@ def integer(x: Array) -> Array:
     return np.sqrt(np.einsum("ij,ij->i", x, x, dtype=np.int64) / x.shape[-1])
 
 
-def windowed(hop: int) -> Callable[[Array], Array]:
-    """Exact sums over views of overlapping windows along axis 0."""
+def sliding(hop: int, x: Array) -> Array:
+    """Windows along axis 0, as a view."""
+    return sliding_window_view(x, min(WINDOW, len(x)), axis=0)[::hop]
+
+
+def mean_windows(hop: int) -> Callable[[Array], Array]:
+    """As most people write it: squares of integers would wrap. In parts beyond some GiB."""
 
     def call(x: Array) -> Array:
-        window = min(WINDOW, len(x))
-        view = sliding_window_view(x, window, axis=0)[::hop]
-        return np.sqrt(np.einsum("ijk,ijk->ij", view, view, dtype=np.int64) / window)
-
-    return call
-
-
-def mean_windowed(hop: int) -> Callable[[Array], Array]:
-    """As most people write it, some windows at a time, for their squares need room."""
-
-    def call(x: Array) -> Array:
-        view = sliding_window_view(x, min(WINDOW, len(x)), axis=0)[::hop]
-        parts = (view[k : k + 4] for k in range(0, len(view), 4))
-        means = [np.mean(np.square(part, dtype=np.float64), axis=-1) for part in parts]
+        view = sliding(hop, x)
+        step = max(1, ROOM // (8 * view[:1].size))
+        parts = (view[k : k + step] for k in range(0, len(view), step))
+        means = [np.mean(part.astype(np.float64) ** 2, axis=-1) for part in parts]
         return np.sqrt(np.concatenate(means))
 
     return call
+
+
+def windows(hop: int) -> Callable[[Array], Array]:
+    """Exact sums without a temporary."""
+
+    def call(x: Array) -> Array:
+        view = sliding(hop, x)
+        return np.sqrt(np.einsum("ijk,ijk->ij", view, view, dtype=np.int64) / view.shape[-1])
+
+    return call
+
+
+def windows_as_rows(x: Array) -> Array:
+    """Faster still, of whole windows that do not overlap."""
+    rows = x.reshape(-1, min(WINDOW, len(x)), x.shape[1])
+    return np.sqrt(np.einsum("ijk,ijk->ik", rows, rows, dtype=np.int64) / rows.shape[1])
 
 
 def columns(x: Array) -> Array:

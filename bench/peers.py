@@ -298,9 +298,11 @@ def xskillscore(x: Array, x_hat: Array) -> Call:
 
 def windowed(hop: int) -> dict[str, Peer]:
     """Peers of windows of a recording."""
+    reshaped = {"numpy reshape": numpy(np_.windows_as_rows)} if hop == WINDOW else {}
     return {
-        "numpy einsum": numpy(np_.windowed(hop)),
-        "numpy mean": numpy(np_.mean_windowed(hop)),
+        "numpy mean": numpy(np_.mean_windows(hop)),
+        "numpy einsum": numpy(np_.windows(hop)),
+        **reshaped,
         "librosa": librosa(hop),
     }
 

@@ -31,7 +31,7 @@ from rmsfast._vectors import (
     component_of,
 )
 
-PAIRED = 16  # columns of integers that are read at once, two coordinates of each
+PAIRED = 16  # columns of integers of which two coordinates are read at once
 
 
 @intrinsic
@@ -74,7 +74,7 @@ def accumulate_columns(
             steps = cgutils.unpack_tuple(builder, args[6])
         size, lanes = component_bytes(total.x), WIDTH
         if total.whole:
-            lanes = PAIRED
+            lanes = WIDTH if steps is None else PAIRED
             add = integer_columns(em, total, args[0], pointers[0], steps and steps[0])
         else:
             scale = scale_factors(em, signature.args[5], args[5])
@@ -143,7 +143,7 @@ def float_columns(em, total, state, pointers, steps, scale):
 
 
 def integer_columns(em, total, state, pointer, step):
-    """The same of integers whose squares add up in int64: PAIRED columns, or some of WIDTH."""
+    """The same of integers whose squares add up in int64; of PAIRED columns where steps are."""
     b, kind, depth = em.b, component_of(total.x), depth_of(step)
     size, many = component_bytes(total.x), Emitter(em.context, b, PAIRED)
 
@@ -174,18 +174,15 @@ def integer_columns(em, total, state, pointer, step):
             return [b.zext(b.mul(v, v), em.vector(I64))]
 
         def pairs(at):
-            first = many.stored(kind, at, offset)
-            second = many.like(first, 0)
-            if step is not None:
-                second = many.stored(kind, b.gep(at, [step]), offset)
+            first, second = (many.stored(kind, p, offset) for p in (at, b.gep(at, [step])))
             found = many.square_columns(kind, first, second)
             return [found, b.lshr(found, many.like(found, 32))]
 
         zero = em.fill(I64, 0)
-        if valid is not None:
+        if step is None or valid is not None:
             add_to(index, each(1, some, [zero]))
             return
-        both, upper = each(min(2, depth), pairs, [zero, zero])
+        both, upper = each(2, pairs, [zero, zero])
         lower = b.sub(both, b.shl(upper, many.like(upper, 32)))
         add_to(index, many.columns_in_order(lower, upper))
 

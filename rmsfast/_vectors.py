@@ -295,6 +295,18 @@ class Emitter:
         even, odd = (b.sext(half, self.vector(I32, n // 2)) for half in self.halve(v))
         return b.add(b.mul(even, even), b.mul(odd, odd))
 
+    def pair_of_integers(self, v):
+        """Non-negative int64 as pairs, by numbers whose last bits are halves of v."""
+        b, halves = self.b, []
+        for half, unit in (
+            (b.lshr(v, self.like(v, 32)), 84),
+            (b.and_(v, self.like(v, 2**32 - 1)), 52),
+        ):
+            bits = b.or_(half, self.like(v, (1023 + unit) << 52))
+            number = b.bitcast(bits, self.vector(F64))
+            halves.append(b.fsub(number, self.like(number, 2.0**unit)))
+        return self.fast_two_sum(*halves)
+
     def square_columns(self, kind, first, second):
         """The same of two vectors, lane by lane, in 64 bits that hold two sums each.
 

@@ -93,9 +93,7 @@ def sums_of(em, total, parts, count):
     """The sum as a pair that is normalised, and the weight."""
     b = em.b
     if total.whole:
-        high = b.sitofp(parts["sum"], em.vector(F64))
-        low = b.sitofp(b.sub(parts["sum"], b.fptosi(high, em.vector(I64))), high.type)
-        return high, low, count
+        return *em.pair_of_integers(parts["sum"]), count
     high, low = parts["sum"], em.like(parts["sum"], 0.0)
     if total.exact:
         # Of an infinite sum the plain addition tells Inf from NaN; pairs do not.

@@ -11,7 +11,7 @@ from rmsfast._layout import Operand
 from rmsfast._partial import WIDTH
 
 KEPT_BYTES = 1 << 20  # of the hops of a window, for a vector of rows
-STATE_BYTES = 1 << 18  # of the hops of a block, for a tile: they stay in the level 2 cache
+STATE_BYTES = 1 << 20  # of the hops of a block, for a tile
 COPY_BYTES = 1 << 16  # of times that are copied, for each array
 RUN_BYTES = 1 << 24  # that a unit reads, of windows much shorter
 LEAST_BLOCK = 256  # hops, where not all of a window are kept

@@ -42,7 +42,8 @@ def rms_windows(
         Of n values: "valid" windows lie within them, floor((n - window) / hop) + 1 of them;
         "partial" ones may end with them, ceil(max(n - window, 0) / hop) + 1; of ceil(n / hop)
         "centered" ones, window k starts at k * hop - window // 2, so that k * hop is in its
-        middle. Windows that an end cuts are shorter, and their mean is over what they have.
+        middle. Windows that an end cuts are shorter, and their mean is over what they have; the
+        last may have nothing, and be NaN, with a hop longer than a window.
     out : ndarray
         Of the shape and dtype of the result, apart from `x`.
 

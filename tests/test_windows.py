@@ -72,13 +72,50 @@ def test_rms_windows_of_random_signals_are_exact_on_both_axes(dtype, window, hop
     assert_same_bits(rms_windows(rows, window, hop=hop, edge=edge), plain(result.T))
 
 
-@pytest.mark.parametrize(("window", "hop"), [(BLOCK + 5, 4000), (17_000, 17_000), (17_000, 16_997)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize(
+    ("window", "hop"),
+    [(BLOCK + 5, 1), (BLOCK + 5, 4000), (17_000, 17_000), (17_000, 16_997), (BLOCK + 5, 18_000)],
+)
 @pytest.mark.parametrize("dtype", ["int16", "float32", "float64"])
-def test_rms_windows_longer_than_a_block_are_exact(dtype, window, hop):
-    x = signal(36_000, dtype)
-    result = rms_windows(x, window, hop=hop)
-    for value, (a, b) in zip(result, spans(36_000, window, hop, "valid"), strict=True):
-        assert ulp_error(value, mean_square(x[a:b])) <= BOUND
+def test_rms_windows_longer_than_a_block_are_exact_on_both_axes(dtype, window, hop, axis):
+    x = signal((36_000, 17), dtype)
+    result = rms_windows(x if axis == 0 else plain(x.T), window, hop=hop, axis=axis)
+    rows = result.T if axis == 0 else result
+    cuts = spans(36_000, window, hop, "valid")
+    assert rows.shape == (17, len(cuts))
+    for k in range(0, len(cuts), max(1, len(cuts) // 3)):
+        begin, end = cuts[k]
+        for row in (0, 16):
+            assert ulp_error(rows[row, k], mean_square(x[begin:end, row])) <= BOUND
+
+
+@pytest.mark.parametrize("columns", [3, 16, 45, 64])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_rms_windows_of_small_integers_are_exact_at_their_extremes(dtype, columns):
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(limits.min, limits.max + 1, (22_000, columns))
+    x[:5000] = x[5000:10_000:2] = limits.min
+    sums = np.cumsum(np.vstack([np.zeros(columns, np.int64), x * x]), axis=0)
+    for window, hop in ((5001, 5001), (5001, 1003), (37, 21), (3, 2)):
+        result = rms_windows(x.astype(dtype), window, hop=hop, axis=0)
+        cuts = spans(len(x), window, hop, "valid")[:: max(1, 300 // window)]
+        assert len(result) == len(spans(len(x), window, hop, "valid"))
+        for k in (0, columns - 1):
+            squares = [Fraction(int(sums[b, k] - sums[a, k]), b - a) for a, b in cuts]
+            errors = map(ulp_error, result[:: max(1, 300 // window), k], squares)
+            assert max(errors) <= BOUND
+
+
+def test_rms_windows_of_integers_whose_squares_exceed_2_to_53_are_exact():
+    window = 2**23 + 5
+    x = np.full(window + 4, -(2**15), np.int16)
+    x[3:7] = 1, 181, 32_767, 2
+    result = rms_windows(x, window, hop=4)
+    total = int(np.square(x[7:window], dtype=np.int64).sum())
+    for k, value in enumerate(result):
+        ends = np.concatenate([x[4 * k : 7], x[window : 4 * k + window]]).astype(np.int64)
+        assert ulp_error(value, Fraction(total + int(ends @ ends), window)) <= BOUND
 
 
 def test_rms_windows_longer_than_what_is_kept_are_exact():
@@ -110,6 +147,14 @@ def test_rms_windows_number_follows_the_edge(edge, window, hop, count):
     assert result.shape == (count, 2)
     expected = [rms(x[a:b], axis=0) for a, b in spans(10, window, hop, edge)]
     np.testing.assert_allclose(result, expected, rtol=2**-52)
+
+
+@pytest.mark.parametrize("rows", [10, 70_000])
+def test_rms_windows_partial_that_begins_behind_the_end_is_nan(rows):
+    x = np.ones((rows, 2))
+    result = rms_windows(x, 3, hop=rows + 5, axis=0, edge="partial")
+    np.testing.assert_array_equal(result, [[1, 1], [np.nan, np.nan]])
+    np.testing.assert_array_equal(rms_windows(x, 3, hop=rows + 5, axis=0), [[1, 1]])
 
 
 @pytest.mark.parametrize("window", [19, 20, 21, 10**12])
