@@ -214,7 +214,8 @@ def run_windows(
             if not kept:
                 join_columns(found, found, middle, each, arrays, how, columns)
         clear_columns(own, tile, arrays, how)
-        held = add_span(own, piece, walk, bases, columns, tile, held, at, at + rest)
+        if rest:
+            held = add_span(own, piece, walk, bases, columns, tile, held, at, at + rest)
         if k >= first:
             if rest:
                 join_columns(found, found, own, each, arrays, how, columns)
