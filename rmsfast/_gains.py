@@ -132,12 +132,10 @@ class Gains:
         threads = self.scaled.threads
         _window_sums.roots(series, own, found, self._exact(), threads)
         x, kind = series.x
-        stores = _launch.kernel_module("_stores")
-        small = found < stores.SMALL
-        if kind in WIDE and small.any():
+        if kind in WIDE and (small := found < _launch.kernel_module("_stores").SMALL).any():
             larger = np.empty(shape)
             with np.errstate(all="ignore"):
-                series = series._replace(x=(x * stores.LARGER, kind))
+                series = series._replace(x=(x * _launch.kernel_module("_stores").LARGER, kind))
             _window_sums.roots(series, own, larger, self._exact(), threads)
             np.negative(larger, out=found, where=small)
         return found
