@@ -6,7 +6,7 @@ by side, and so on as for `awkward`. A tile is `tile` rows, or what is left of a
 
 import numpy as np
 
-from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns
+from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns, whole
 from rmsfast._kernels import checked, inner, kernel, store_found, store_roots
 from rmsfast._lanes import (
     COMING,
@@ -14,7 +14,6 @@ from rmsfast._lanes import (
     columns_tuple,
     field_space,
     state_size,
-    whole,
 )
 from rmsfast._layout import APART
 from rmsfast._memory import (

@@ -21,6 +21,7 @@ from rmsfast._memory import component_bytes
 from rmsfast._terms import Sum
 from rmsfast._vectors import (
     F64,
+    I1,
     I32,
     I64,
     LANES,
@@ -32,6 +33,17 @@ from rmsfast._vectors import (
 )
 
 PAIRED = 16  # columns of integers of which two coordinates are read at once
+
+
+@intrinsic
+def whole(typingctx, arrays, how):
+    """Whether sums are integers, the same in any order: then one lane will do for a column."""
+    signature = types.boolean(arrays, how)
+
+    def codegen(context, builder, signature, args):
+        return I1(Sum(*signature.args).whole)
+
+    return signature, codegen
 
 
 @intrinsic

@@ -370,17 +370,6 @@ def state_size(typingctx, arrays, how):
 
 
 @intrinsic
-def whole(typingctx, arrays, how):
-    """Whether sums are integers, the same in any order: then one lane will do for a column."""
-    signature = types.boolean(arrays, how)
-
-    def codegen(context, builder, signature, args):
-        return I1(Sum(*signature.args).whole)
-
-    return signature, codegen
-
-
-@intrinsic
 def numbers_of_value(typingctx, arrays, how):
     """Stored numbers that are one value: 2 where an array is complex, else 1."""
     signature = types.intp(arrays, how)

@@ -17,7 +17,7 @@ windows. Behind time there may be one axis more, of the `numbers` that are one v
 
 import numpy as np
 
-from rmsfast._column_lanes import accumulate_columns, clear_columns
+from rmsfast._column_lanes import accumulate_columns, clear_columns, whole
 from rmsfast._kernels import (
     DOWN,
     DOWN_EXPONENT,
@@ -29,7 +29,7 @@ from rmsfast._kernels import (
     kernel,
     root,
 )
-from rmsfast._lanes import COMING, DEPTH, state_size, whole
+from rmsfast._lanes import COMING, DEPTH, state_size
 from rmsfast._memory import (
     address,
     addresses,
