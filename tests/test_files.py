@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from rmsfast.files import _rows, _tensors, describe, open_tensors, row_rms, save_npy
+from rmsfast.files import _rows, _tables, _tensors, describe, open_tensors, row_rms, save_npy
 
 # Files made by hand -----------------------------------------------------------------------------
 
@@ -503,7 +503,7 @@ def test_describe_very_many_rows_are_kept_in_a_file(write_array, monkeypatch):
     values[7], values[9] = NAN, 0.0
     path = write_array(values)
     monkeypatch.setattr(_rows, "_SPILLED_BYTES", 64)
-    monkeypatch.setattr(_rows, "_ROWS", 100)
+    monkeypatch.setattr(_tables, "ROWS", 100)
     summary = only(describe(path))
     known = np.abs(values[~np.isnan(values)])
     assert (summary.rows, summary.nan_rows, summary.zero_rows) == (501, 1, 1)

@@ -308,6 +308,14 @@ def test_boxes_of_very_many_rows_keep_few_at_a_time(monkeypatch):
     assert max(box[1].stop - box[1].start for box in found) == 10
 
 
+def test_boxes_of_long_rows_stored_one_after_the_other_follow_the_storage():
+    source = _tensors.Joined((), (0, 3), (0, 1), (1, 1))
+    found = list(boxes((3, 50_000), source, 40_000, 1))
+    starts = [50_000 * box[0].start + box[1].start for box in found]
+    assert starts == sorted(starts)
+    assert {box[0].stop - box[0].start for box in found} == {1}
+
+
 # Damage -----------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from test_files import entry, only, safetensors
 from test_files_formats import FORMATS, values_of
 from test_files_writing import write
 
-from rmsfast.files import _pairs, compare, save_npy
+from rmsfast.files import _tensors, compare, save_npy
 
 
 def mean_square(x):
@@ -21,7 +21,7 @@ def mean_square(x):
 @pytest.mark.parametrize("box_bytes", [64, 1 << 20])
 @pytest.mark.parametrize("make", FORMATS.values(), ids=FORMATS)
 def test_compare_gives_errors_of_whole_and_rows(tmp_path, monkeypatch, make, box_bytes, axis):
-    monkeypatch.setattr(_pairs, "_BOX_BYTES", box_bytes)
+    monkeypatch.setattr(_tensors, "BOX_BYTES", box_bytes)
     x, y = values_of((13, 7), "int16"), values_of((13, 7), "int16", seed=1)
     y[0] = x[0]
     save_npy(tmp_path / "y.npy", y)

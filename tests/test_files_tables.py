@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import mmap
+import threading
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from test_files_formats import (
 )
 
 import rmsfast
-from rmsfast import files
-from rmsfast.files import _pairs, _rows, _tables, _tensors, save_npy
+from rmsfast import _launch, files
+from rmsfast.files import _rows, _tables, _tensors, save_npy
 
 FORMATS = [as_npy, as_npy_big_endian, as_npy_in_fortran_order, as_npy_shards, as_zarr_2]
 every_format = pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
@@ -29,7 +30,6 @@ SHAPE = (13, 8, 21)
 @pytest.fixture(params=[200, 1 << 25], ids=["parts of rows", "whole"])
 def box_bytes(request, monkeypatch):
     monkeypatch.setattr(_tensors, "BOX_BYTES", request.param)
-    monkeypatch.setattr(_pairs, "_BOX_BYTES", request.param)
 
 
 def same(found, expected):
@@ -107,9 +107,46 @@ def test_file_describe_joins_the_numbers_of_very_many_boxes(tmp_path, monkeypatc
     same(only(files.describe(as_npy(tmp_path, x))).whole, rmsfast.describe(x, axis=None))
 
 
+@pytest.mark.parametrize("make", [as_npy, as_zarr_2])
+def test_file_describe_has_the_same_bits_on_any_number_of_threads(tmp_path, monkeypatch, make):
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 2000)
+    path = make(tmp_path, values_of((60, 300)))
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(_launch, "_threads", threads)
+        monkeypatch.setattr(_launch, "thread_limits", lambda: [(8, "processors")])
+        found.append(only(files.describe(path)))
+    assert found[0] == found[1]
+    for name in found[0].whole.names():
+        assert getattr(found[0].whole, name).tobytes() == getattr(found[1].whole, name).tobytes()
+
+
+def test_file_describe_fault_met_by_a_thread_is_the_reason_of_the_tensor(tmp_path, monkeypatch):
+    def fail(*_):
+        raise ValueError("cannot be read")
+
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 64)
+    save_npy(tmp_path / "x.npy", np.ones((50, 4)))
+    monkeypatch.setattr(_tensors.Mapped, "read", fail)
+    assert only(files.describe(tmp_path / "x.npy")).error == "cannot be read"
+
+
+def test_file_describe_tells_its_progress_on_the_thread_of_the_caller(tmp_path, monkeypatch):
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 64)
+    save_npy(tmp_path / "x.npy", np.ones((50, 4)))
+    told = []
+
+    def progress(done, total):
+        told.append((done, total, threading.get_ident()))
+
+    files.describe(tmp_path / "x.npy", progress=progress)
+    assert [done for done, _, _ in told] == [*range(128, 1600, 128), 1600]
+    assert {(total, thread) for _, total, thread in told} == {(1600, threading.get_ident())}
+
+
 def test_describe_rows_of_very_many_rows_are_kept_in_files(tmp_path, monkeypatch):
     monkeypatch.setattr(_rows, "_SPILLED_BYTES", 64)
-    monkeypatch.setattr(_rows, "_ROWS", 7)
+    monkeypatch.setattr(_tables, "ROWS", 7)
     x = values_of((50, 4))
     found = files.describe_rows(as_npy(tmp_path, x))
     base = found.peak

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from rmsfast import _formats, summaries
-from rmsfast.files import _rows
 from rmsfast.files._open import StrPath
 from rmsfast.files._rows import (
     Names,
@@ -25,11 +24,10 @@ from rmsfast.files._rows import (
 )
 from rmsfast.files._summaries import Told, median, named_errors
 from rmsfast.files._tables import Whole, gathered, tables
-from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, boxes, touched
+from rmsfast.files._tensors import Array, Box, Tensor, touched
 from rmsfast.reductions import rms
 from rmsfast.summaries import Comparison
 
-_BOX_BYTES = BOX_BYTES  # of the two together
 _CHUNK_VALUES = 1 << 22  # of whole chunks of both
 
 
@@ -184,7 +182,7 @@ def compare_rows(
         if fault := fault_of(x, x_hat):
             raise ValueError(fault)
         if 0 in x.shape:
-            return _table_of(x, x_hat, axis)(x.read(), x_hat.read())
+            return _table_of(x, x_hat, axis, x.read(), x_hat.read())
         shape = kept(x.shape, checked_axis(x, axis))
         return gathered(_compared(x, x_hat, axis, teller(progress, [x, x_hat])), shape)
 
@@ -278,35 +276,32 @@ class _Both:
     cuts: tuple[int, ...]
 
 
-def _blocks(x: Tensor, x_hat: Tensor, axis: int | None) -> Iterator[tuple[Box, Array, Array]]:
-    """Boxes of two tensors of one shape, read ahead."""
+def _both(x: Tensor, x_hat: Tensor) -> _Both:
     assert x.source is not None
     assert x_hat.source is not None
     steps = tuple(map(math.lcm, x.source.steps, x_hat.source.steps))
     if math.prod(steps) > _CHUNK_VALUES:  # then chunks of the second are decoded repeatedly
         steps = x.source.steps
     cuts = tuple(sorted({*x.source.cuts, *x_hat.source.cuts}))
-    most = max(1, _BOX_BYTES * math.prod(x.shape) // (x.nbytes + x_hat.nbytes))
-    most = min(most, _rows._ROWS * (1 if axis is None else x.shape[axis]))
-    walk = boxes(x.shape, _Both(x.source.order, steps, cuts), most, axis)
-    read = ((box, touched(x.values(box)), touched(x_hat.values(box))) for box in walk)
-    yield from ahead(read)
+    return _Both(x.source.order, steps, cuts)
 
 
 def _compared(x: Tensor, x_hat: Tensor, axis: int, told: Told) -> Iterator[tuple[Box, Comparison]]:
     """Boxes of rows, and what is told of them."""
-    k = checked_axis(x, axis)
-    length = 1 if k is None else x.shape[k]
-    found = ((box, (a, b)) for box, a, b in _blocks(x, x_hat, k))
-    return tables(found, k, length, _table_of(x, x_hat, axis), told)
+
+    def table_of(box: Box, threads: int | None) -> Comparison:
+        a, b = touched(x.values(box)), touched(x_hat.values(box))
+        return _table_of(x, x_hat, axis, a, b, threads)
+
+    k, itemsize = checked_axis(x, axis), x.itemsize + x_hat.itemsize
+    return tables(x.shape, _both(x, x_hat), itemsize, k, table_of, told)
 
 
-def _table_of(x: Tensor, x_hat: Tensor, axis: int) -> Callable[[Array, Array], Comparison]:
-    def table_of(a: Array, b: Array) -> Comparison:
-        a, b, format = alike(x, x_hat, a, b)
-        return summaries.compare(a, b, axis=axis, format=format)
-
-    return table_of
+def _table_of(
+    x: Tensor, x_hat: Tensor, axis: int, a: Array, b: Array, threads: int | None = None
+) -> Comparison:
+    a, b, format = alike(x, x_hat, a, b)
+    return summaries.compare(a, b, axis=axis, format=format, threads=threads)
 
 
 def alike(x: Tensor, x_hat: Tensor, a: Array, b: Array) -> tuple[Array, Array, str | None]:

@@ -27,7 +27,7 @@ from rmsfast.files._rows import (
     teller,
     whole_rows,
 )
-from rmsfast.files._tensors import Array, Box, Tensor, touched
+from rmsfast.files._tensors import Array, Box, Tensor
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def measure_dose(
             if why := fault_of(clean, after):
                 raise ValueError(why)
             for box, values in whole_rows(clean, rows.axis):
-                before, behind, codes = alike(clean, after, values, touched(after.values(box)))
+                before, behind, codes = alike(clean, after, values, after.values(box))
                 report = dose.measure_dose(
                     before, behind, measured_at=measured_at, clean_source=clean_source, axis=axis,
                     format=codes, **options,

@@ -185,7 +185,7 @@ def whole_rows(tensor: Tensor, k: int | None) -> Iterator[tuple[Box, Array]]:
     whole = WholeRows(layout.order, steps, (0, n) if k == 0 else layout.cuts)
     most = min(WRITTEN_VALUES, _tensors.BOX_BYTES // tensor.itemsize)
     found = boxes(tensor.shape, whole, max(1, most), None)
-    yield from ahead((box, touched(tensor.values(box))) for box in found)
+    yield from ahead(lambda box: (box, touched(tensor.values(box))), found)
 
 
 def room(shape: tuple[int, ...], dtype: Any) -> Array:

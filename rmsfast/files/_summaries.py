@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from rmsfast import summaries
-from rmsfast.files import _rows
 from rmsfast.files._open import StrPath
 from rmsfast.files._rows import (
     Names,
@@ -26,11 +25,12 @@ from rmsfast.files._rows import (
     teller,
 )
 from rmsfast.files._tables import Whole, gathered, tables
-from rmsfast.files._tensors import Array, Box, Tensor
+from rmsfast.files._tensors import Array, Box, Tensor, touched
 from rmsfast.reductions import rms
 from rmsfast.summaries import Description
 
 _PIECE = 1 << 17  # values looked at in one go
+_COPIED = 1 << 20  # values of which there may be a copy
 
 
 @dataclass(frozen=True)
@@ -293,14 +293,14 @@ def _summary(tensor: Tensor, axis: int, told: Told, walk: Walk) -> Summary:
 
 def _described(tensor: Tensor, axis: int, told: Told) -> Iterator[tuple[Box, Description]]:
     """Boxes of rows of a tensor that has values, and what is told of them."""
+    assert tensor.source is not None
+
+    def table_of(box: Box, threads: int | None) -> Description:
+        values = touched(tensor.values(box))
+        return summaries.describe(values, axis=axis, format=tensor.format, threads=threads)
+
     k = checked_axis(tensor, axis)
-    length = 1 if k is None else tensor.shape[k]
-    found = tensor.blocks(k, _rows._ROWS * length * tensor.itemsize)
-
-    def table_of(values: Array) -> Description:
-        return summaries.describe(values, axis=axis, format=tensor.format)
-
-    return tables(((box, (values,)) for box, values in found), k, length, table_of, told)
+    return tables(tensor.shape, tensor.source, tensor.itemsize, k, table_of, told)
 
 
 def _counted(
@@ -345,8 +345,12 @@ def _counted(
 
 def median(values: Array, count: int) -> float:
     """Of so many values that are not NaN; halved before it is added, to stay finite."""
-    low = _nth(values, (count - 1) // 2)
-    high = low if count % 2 else _nth(values, count // 2)
+    first, last = (count - 1) // 2, count // 2
+    if len(values) <= _COPIED:
+        low, high = (float(v) for v in np.partition(values, (first, last))[[first, last]])
+    else:
+        low = _nth(values, first)
+        high = low if count % 2 else _nth(values, last)
     return low if low == high else low / 2 + high / 2
 
 

@@ -2,39 +2,75 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from rmsfast import _launch
+from rmsfast.files import _tensors
 from rmsfast.files._rows import kept, room
-from rmsfast.files._tensors import Array, Box
+from rmsfast.files._tensors import Array, Box, Layout, ahead, boxes
 from rmsfast.reference._tables import RowTable, scalars, with_rows
 
 WORST = 10  # rows of a tensor that are named
 AT_ONCE = 256  # boxes whose numbers are kept before they are joined
 
+THREADS = 8  # at most: more would wait for each other in Python
+ROWS = 1 << 16  # of a box: what is told of them takes room too
+HELD_BYTES = 1 << 27  # of chunks that are held at the same time
+LEAST_BYTES = 1 << 24  # of a box: less is done as soon as handed over
+
 Table = TypeVar("Table", bound=RowTable)
 
 
 def tables(
-    blocks: Iterable[tuple[Box, tuple[Array, ...]]],
+    shape: tuple[int, ...],
+    layout: Layout,
+    itemsize: int,
     axis: int | None,
-    length: int,
-    table_of: Callable[..., Table],
+    table_of: Callable[[Box, int | None], Table],
     told: Callable[[int], None],
 ) -> Iterator[tuple[Box, Table]]:
-    """Boxes of rows in turn, and what is told of them; parts of the same rows are joined."""
+    """Boxes of rows in turn, and what is told of them; parts of the same rows are joined.
+
+    Threads take the boxes, read them and compute on them: one reads while another computes, nothing
+    is handed over but results, and each page is mapped and released by the thread that needs it.
+    """
+    length = 1 if axis is None else shape[axis]
+    count, chunk = math.prod(shape), math.prod(layout.steps) * itemsize
+    # Larger boxes take less Python; those of chunks are held in memory. The number of threads has
+    # no part in it, as what is told of all rows depends on the boxes, in the last bits.
+    most = _tensors.BOX_BYTES * (1 if chunk > itemsize or _launch.kernels() is None else 2)
+    most = min(most, max(LEAST_BYTES, count * itemsize // THREADS)) // itemsize
+    places = list(boxes(shape, layout, max(1, min(most, ROWS * length)), axis))
+    threads = threads_of(max(most * itemsize, chunk) if chunk > itemsize else 0)
+
+    def made(box: Box) -> tuple[Box, Table]:
+        return box, table_of(box, 1)
+
+    if len(places) == 1:
+        found: Iterable[tuple[Box, Table]] = [(places[0], table_of(places[0], None))]
+    else:
+        found = ahead(made, places, threads)
     seen, done = None, 0
-    for box, values in blocks:
-        here = table_of(*values)
+    for box, here in found:
         seen = here if seen is None else type(here).joined([seen, here], [0, done])
-        done += 1 if axis is None else values[0].shape[axis]
+        done += 1 if axis is None else box[axis].stop - box[axis].start
         if done == length:
             yield kept(box, axis), seen
             seen, done = None, 0
-        told(sum(part.nbytes for part in values))
+        told(math.prod(part.stop - part.start for part in box) * itemsize)
+
+
+def threads_of(held: int) -> int:
+    """How many threads take boxes, each of which holds so many bytes: one reads, at least."""
+    if _launch.kernels() is None:  # NumPy's temporary arrays are many times as large
+        return 1
+    threads = min(max(2, _launch.threads_for(None)), THREADS)
+    return min(threads, max(1, HELD_BYTES // held)) if held else threads
 
 
 def gathered(found: Iterable[tuple[Box, Table]], shape: tuple[int, ...]) -> Table:

@@ -1,7 +1,7 @@
 """Tensors of files: what they are, where their values come from, and in which order.
 
 A *source* gives the values of a box of a tensor. Boxes follow the storage order and the chunks
-of the file, are bounded in bytes, and are read once, by one thread that runs ahead.
+of the file, are bounded in bytes, and are read once, by threads that run ahead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import mmap
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
@@ -29,7 +29,6 @@ Box = tuple[slice, ...]  # of every axis, with start and stop
 
 BOX_BYTES = 1 << 25
 ROWS = 1 << 16  # whose sums are kept at a time, where rows are longer than a box
-AHEAD = 2  # boxes read while one is computed on
 PAGE = 4096
 
 
@@ -125,8 +124,7 @@ class Tensor:
         values : ndarray
             Not to be written to, nor kept: what has been used is released.
         """
-        found = self.boxes(axis, nbytes)
-        yield from ahead((box, touched(self.values(box))) for box in found)
+        yield from ahead(lambda box: (box, touched(self.values(box))), self.boxes(axis, nbytes))
 
     def boxes(self, axis: int | None = None, nbytes: int | None = None) -> Iterator[Box]:
         """The boxes of `blocks`."""
@@ -153,9 +151,9 @@ def boxes(shape: Sequence[int], source: Layout, most: int, axis: int | None) -> 
     walk = list(source.order)
     size = grown(source.steps, shape, source.steps, walk[::-1], most)
     if axis is not None and size[axis] < shape[axis]:
-        step = source.steps[axis]
+        step, faster = source.steps[axis], walk[walk.index(axis) + 1 :]
         walk.remove(axis)
-        size = grown(source.steps, shape, source.steps, walk[::-1], min(most, ROWS * step))
+        size = grown(source.steps, shape, source.steps, faster[::-1], min(most, ROWS * step))
         size = grown(size, shape, source.steps, [axis], most)
         whole = math.lcm(step, BLOCK)
         if size[axis] > whole:  # blocks of the sums that do not reach across boxes are faster
@@ -186,30 +184,31 @@ def grown(
     return found
 
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, made in a thread while the ones before are used."""
-    end: Any = object()
+def ahead(make: Callable[[P], T], places: Iterable[P], threads: int = 1) -> Iterator[T]:
+    """What is made of each place, in order: by threads, while what came before is used."""
     made: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(1, "rmsfast-reader") as reader:
+    with ThreadPoolExecutor(threads, "rmsfast-reader") as readers:
         try:
-            for _ in range(AHEAD):
-                made.append(reader.submit(next, items, end))
-            while (item := made.popleft().result()) is not end:
-                made.append(reader.submit(next, items, end))
-                yield item
-                del item  # before the wait for the next
+            for place in places:
+                made.append(readers.submit(make, place))
+                if len(made) > threads + 1:
+                    yield made.popleft().result()
+            while made:
+                yield made.popleft().result()
         finally:
-            reader.shutdown(cancel_futures=True)
+            readers.shutdown(cancel_futures=True)
 
 
 def touched(values: Array) -> Array:
     """The values, each page of a memory map looked at: it is read by this thread, now."""
-    flat = values if values.flags.c_contiguous else values.T
-    if flat.flags.c_contiguous:
-        flat.reshape(-1).view(np.uint8)[::PAGE].max()
+    if values.size:
+        flat = values.transpose(sorted(range(values.ndim), key=lambda k: -values.strides[k]))
+        flat = flat.reshape(-1) if flat.flags.c_contiguous else flat
+        flat.view(np.uint8)[..., ::PAGE].max()
     return values
 
 

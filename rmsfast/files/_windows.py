@@ -118,17 +118,20 @@ def _sliding(
             return every.number if time else 0
         return min(-(-(time + every.before) // (every.hop * block)) * block, every.number)
 
-    def parts() -> Iterator[tuple[Box, Windows, Array]]:
+    def parts() -> Iterator[tuple[Box, int, int]]:
         for box in tensor.boxes(axis):
             first, last = number(box[axis].start), number(box[axis].stop)
             if first < last:
-                times, own = every.some(first, last)
-                values = tensor.values((*box[:axis], times, *box[axis + 1 :]))
-                values = touched(values) if values.size else values
-                yield (*box[:axis], slice(first, last), *box[axis + 1 :]), own, values
+                yield box, first, last
+
+    def read(part: tuple[Box, int, int]) -> tuple[Box, Windows, Array]:
+        box, first, last = part
+        times, own = every.some(first, last)
+        values = touched(tensor.values((*box[:axis], times, *box[axis + 1 :])))
+        return (*box[:axis], slice(first, last), *box[axis + 1 :]), own, values
 
     done, total = 0, tensor.nbytes
-    for place, own, values in ahead(parts()):
+    for place, own, values in ahead(read, parts()):
         yield place, asked.part(values, own)
         nbytes = min(values.nbytes, total - done)
         done += nbytes
