@@ -4,9 +4,9 @@
     python -m bench.files --zarr --json bench/results/files/NAME.json
 
 A `.safetensors` file is read by `cat FILE > /dev/null`; `--zarr` makes an int16 array of 205 MB in
-chunks of (512, 256), which zarr reads alone, as many rows of chunks at a time as `describe` does;
-how often a chunk was decoded is counted. The file is made in a folder (`--folder`, by default that
-of temporary files) and removed at the end. It must fit the page cache: both read it from there, in
+chunks of (512, 256), which zarr reads alone, about as much at a time as `describe` does; how often
+a chunk was decoded is counted. The file is made in a folder (`--folder`, by default that of
+temporary files) and removed at the end. It must fit the page cache: both read it from there, in
 turn. Anonymous memory (RssAnon) is sampled every few milliseconds during one more call.
 """
 

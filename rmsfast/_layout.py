@@ -127,9 +127,13 @@ def kernel_view(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 def in_order(rows: np.ndarray, plan: Plan) -> np.ndarray:
-    """Values of the rows in the order of walking, shaped and ordered as the caller's axes."""
+    """Values of the rows in the order of walking, shaped and ordered as the caller's axes.
+
+    More axes of `rows`, behind the first, stay; it is a view.
+    """
     back = sorted(range(len(plan.order)), key=plan.order.__getitem__)
-    return rows.reshape(plan.shape).transpose(back)
+    behind = range(len(back), len(back) + rows.ndim - 1)
+    return rows.reshape(plan.shape + rows.shape[1:]).transpose(*back, *behind)
 
 
 def to_walk(rows: np.ndarray, plan: Plan) -> np.ndarray:

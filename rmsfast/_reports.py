@@ -204,9 +204,8 @@ def block_states(inputs: Inputs) -> np.ndarray:
     args = tiles.arguments(made, walk, _alone(inputs, walk), 0, 0, tiles.blocks, states, *nowhere)
     units = tiles.groups * tiles.blocks
     _launch.launch(made.report.blocks, args, units, tiles.unit_bytes, inputs.threads)
-    order = _layout.in_order(np.arange(rows), walk.plan).reshape(-1)
-    ordered: np.ndarray = states.reshape(rows, tiles.blocks, -1)[order]
-    return ordered
+    shape = (rows, tiles.blocks, states.shape[-1])
+    return _layout.in_order(states.reshape(shape), walk.plan).reshape(shape)
 
 
 def reports_of(made: Made, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

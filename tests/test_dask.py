@@ -10,9 +10,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from exact import mean_square, ulp_error
+from processes import run
 from zoo import assert_same_bits, make
 
 import rmsfast.files
+from rmsfast import _reports
 from rmsfast._partial import BLOCK
 
 dask = pytest.importorskip("dask")
@@ -353,15 +355,29 @@ def held_by(call, *arguments, **options):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("function", ["rms", "describe"])
-def test_task_holds_its_chunk_states_and_less_than_two_mebibytes(function, axis):
-    x = make((1000, 4000), np.float32)[:, :1000]  # 4 MB of rows that do not follow one another
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((1000, 1000), 0), ((1000, 1000), 1), ((50_000, 20), 1)]
+)
+def test_task_holds_its_chunk_states_and_less_than_a_mebibyte(function, shape, axis):
+    # 4 MB of rows that do not follow one another.
+    x = make((shape[0], 4 * shape[1]), np.float32)[:, : shape[1]]
     options = {"nan_policy": "propagate"}
-    call = _graphs.Call(function, {"x": cut(x, (500, 500))}, options, axis)
+    call = _graphs.Call(function, {"x": cut(x, (500, 10))}, options, axis)
     form = _states.SQUARES if function == "rms" else _states.MOMENTS
-    task = call.task(form)._replace(lengths=(1000,))
-    assert held_by(_states.states, x, task=task) < 2 << 20
+    task = call.task(form)._replace(lengths=(shape[axis],))
+    assert held_by(_states.states, x, task=task) < 1 << 20
+
+
+def test_task_of_a_table_holds_its_chunk_records_and_less_than_a_mebibyte():
+    x = make((50_000, 20), np.float32)
+    whole = _graphs.Call("describe", {"x": cut(x, (50_000, 20))}, {"nan_policy": "propagate"}, -1)
+    dtype = lazily.describe(cut(x, (50_000, 20))).records.dtype
+    task = whole.task(_states.MOMENTS)
+    assert held_by(_states.whole_table, x, task=task, dtype=dtype) < 1 << 20
+    states = _states.states(x, task=task._replace(lengths=(20,)))
+    made = _reports.made_of(whole.checked)
+    assert held_by(_states.table, states, task=task, made=made, dtype=dtype) < 1 << 20
 
 
 def test_task_of_a_scaling_holds_chunk_result_and_less_than_a_mebibyte():
@@ -452,6 +468,33 @@ def test_rms_under_raise_refuses_nan_when_computed(arrays, chunks):
     with pytest.raises(ValueError, match="rms: x must hold no NaN under nan_policy='raise'"):
         lazily.rms(cut(x, chunks), nan_policy="raise").compute()
     check(lazily.rms(cut(x, chunks), nan_policy="omit"), rmsfast.rms(x, nan_policy="omit"))
+
+
+def test_calls_without_numba_are_those_of_the_reference():
+    program = """
+        import warnings
+        warnings.simplefilter("ignore")
+        import dask, dask.array as da, numpy as np, xarray as xr
+        from rmsfast import dask as lazily, reference, xarray as labelled
+        dask.config.set(scheduler="synchronous")
+        x = np.arange(-35.0, 35.0, dtype="f4").reshape(5, 14)
+        y = x + np.float32(0.5)
+        a, b = (da.from_array(each, chunks=((1, 3, 1), (5, 9))) for each in (x, y))
+        along = xr.DataArray(a, dims=("time", "place"))
+        check = np.testing.assert_array_equal
+        check(lazily.rms(a), reference.rms(x))
+        check(lazily.rms(a, axis=None), reference.rms(x, axis=None))
+        std = {"reference": "std"}
+        check(lazily.relative_rmse(a, b, **std), reference.relative_rmse(x, y, **std))
+        check(lazily.unit_rms(a), reference.unit_rms(x))
+        check(lazily.rms_norm(a, axis=0), reference.rms_norm(x, axis=0))
+        check(lazily.describe(a).peak_index, reference.describe(x).peak_index)
+        check(lazily.compare(a, b).bias, reference.compare(x, y).bias)
+        check(lazily.rms_windows(a, 4), reference.rms_windows(x, 4))
+        check(labelled.rms(along, dim="time"), reference.rms(x, axis=0))
+        check(labelled.unit_rms(along, dim="place"), reference.unit_rms(x))
+    """
+    run(program, NUMBA_DISABLE_JIT=1)
 
 
 # Schedulers -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the place that their coordinates have in the array, so that Dask keeps books of 
 Kernels run on the thread of the task: Dask's own threads are the parallelism.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from rmsfast._scaled import Scaled
 
 Array = np.ndarray
 AROUND = ("where", "weights", "nan_policy", "dtype", "format")
+PIECE = 1 << 12  # rows of which numbers are held beside what becomes of them
 
 
 class Form(NamedTuple):
@@ -126,7 +128,7 @@ def states(*blocks: Any, task: Task) -> Array:
         if task.form.peak:
             found = _in_whole_rows(_reports.block_states(task.inputs(blocks)), shape, task, given)
         else:
-            found = np.concatenate(list(_squares(task, blocks)), axis=-1)
+            found = beside(list(_squares(task, blocks)))
         if task.lead is None:
             found = joined(found, task.form)
         else:  # rows x blocks, to where the axis is
@@ -144,13 +146,12 @@ def _squares(task: Task, blocks: Sequence[Any]) -> Iterator[Array]:
     omit = True if inputs.nan_policy != "propagate" else None
     exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
     walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
-    order = _layout.in_order(np.arange(walk.plan.rows), walk.plan).reshape(-1)
 
     def partials(walk: _layout.Walk, how: _sums.How) -> Array:
         count = -(-walk.plan.length // _partial.BLOCK)
         found = _sums.blocks_of(walk, how, _sums.everything(walk.plan), 0, count, 1)
-        ordered: Array = found.reshape(walk.plan.rows, count, -1)[order]
-        return ordered
+        shape = (walk.plan.rows, count, found.shape[-1])
+        return _layout.in_order(found.reshape(shape), walk.plan).reshape(shape)
 
     if task.form != EXTENTS:
         yield partials(walk, (omit, exact, None))
@@ -171,19 +172,29 @@ def _in_whole_rows(
 ) -> Array:
     """States of blocks of a chunk with indices that count from the start of whole rows."""
     *_, field, length = task.form.places()
-    index = found[..., field].astype(np.int64) + _partial.BLOCK * np.arange(found.shape[1])
-    places = np.unravel_index(np.maximum(index, 0), [shape[k] for k in task.axes])
     starts = [int(given.get(f"start{k}", [0])[0]) for k in task.axes]
-    places = tuple(place + start for place, start in zip(places, starts, strict=True))
-    whole_index = np.ravel_multi_index(places, task.lengths)
-    found[..., field] = np.where(found[..., field] < 0, -1, whole_index)
+    for part in pieces(len(found), found.shape[1]):
+        index = found[part, :, field].astype(np.int64) + _partial.BLOCK * np.arange(found.shape[1])
+        places = np.unravel_index(np.maximum(index, 0), [shape[k] for k in task.axes])
+        places = tuple(place + start for place, start in zip(places, starts, strict=True))
+        whole_index = np.ravel_multi_index(places, task.lengths)
+        found[part, :, field] = np.where(found[part, :, field] < 0, -1, whole_index)
     found[..., length] = 0.0  # or it would be added to the indices of later runs
     return found
 
 
+def pieces(rows: int, size: int = 1) -> Iterator[slice]:
+    """So few rows at a time that numbers of them, of this size, take next to no room."""
+    step = max(1, PIECE // size)
+    return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
+
+
+def beside(parts: list[Array]) -> Array:
+    return np.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
+
+
 def packed(found: Array, form: Form) -> Array:
-    records = np.empty(found.shape[:-1], form.dtype)
-    records["state"] = found
+    records: Array = np.ascontiguousarray(found).view(form.dtype)[..., 0]
     return records
 
 
@@ -191,6 +202,8 @@ def joined(found: Array, form: Form) -> Array:
     """Fold the states of neighbouring runs, rows x runs x fields, in order."""
     _launch.kernels()
     rows, runs = found.shape[:2]
+    if runs == 1:
+        return found[:, 0]
     parts, first = [], 0
     for fold, nothing in zip(form.folds, form.nothing, strict=True):
         end = first + len(nothing)
@@ -200,7 +213,7 @@ def joined(found: Array, form: Form) -> Array:
         _launch.call(_launch.kernel(fold), args)
         parts.append(total)
         first = end
-    total = np.concatenate(parts, axis=-1)
+    total = beside(parts)
     if form.peak:
         total[:, form.places()[2]] = _first_peak(found, total, form)
     return total
@@ -283,16 +296,39 @@ def records_of(table: Any, dtype: np.dtype) -> Any:
 
 
 def whole_table(*blocks: Any, task: Task, dtype: np.dtype) -> Any:
-    """What the public function tells of a chunk of whole rows."""
-    return records_of(whole(*blocks, task=task), dtype)
+    """What the public function tells of a chunk of whole rows, some of them at a time."""
+    shape = np.broadcast_shapes(*(np.shape(only(block)) for block in blocks))
+    rows = [k for k in range(len(shape)) if k not in task.axes]
+    count = math.prod(shape[k] for k in rows)
+    if count <= PIECE:
+        return records_of(whole(*blocks, task=task), dtype)
+    axis = max(rows, key=lambda k: shape[k])
+    records = np.empty([shape[k] for k in rows], dtype)
+    for part in pieces(shape[axis], count // shape[axis]):
+        some = [_along(only(block), axis - len(shape), part) for block in blocks]
+        place = (slice(None),) * rows.index(axis)
+        records[(*place, part)] = records_of(whole(*some, task=task), dtype)
+    return records
+
+
+def _along(block: Array, axis: int, part: slice) -> Array:
+    """Part of a block along an axis counted from the last, along which it may be broadcast."""
+    if block.ndim < -axis or block.shape[axis] == 1:
+        return block
+    places: list[Any] = [slice(None)] * block.ndim
+    places[axis] = part
+    found: Array = block[tuple(places)]
+    return found
 
 
 def table(records: Any, task: Task, made: _reports.Made, dtype: np.dtype) -> Any:
     """What is told of the states of whole rows."""
-    shape = _shape(only(records), task, False)
-    reals, counts = _reports.reports_of(made, totals(records))
-    told = ([row.reshape(shape)[()] for row in numbers] for numbers in (reals, counts))
-    return records_of(_reports.told(made, *told), dtype)
+    found = totals(records)
+    result = np.empty(len(found), dtype)
+    for part in pieces(len(found)):
+        numbers = (list(each) for each in _reports.reports_of(made, found[part]))
+        result[part] = records_of(_reports.told(made, *numbers), dtype)
+    return result.reshape(_shape(only(records), task, False))[()]
 
 
 def totals(records: Any) -> Array:

@@ -106,6 +106,9 @@ def describe(
 ) -> list[Summary]:
     """Summarise the tensors of a file and their rows; every value is read once.
 
+    Threads, two at least and up to as many as `rmsfast.get_num_threads` tells, take blocks in the
+    order of storage; each reads its blocks and computes on them.
+
     Parameters
     ----------
     path : path_like
