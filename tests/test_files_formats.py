@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import tempfile
 import zipfile
 
 import numpy as np
@@ -467,6 +468,19 @@ def test_describe_decodes_each_chunk_once(tmp_path, monkeypatch, axis):
     monkeypatch.setattr(_tensors, "BOX_BYTES", 1 << 20)
     describe(tmp_path / "x.zarr", axis=axis)
     assert len(decoded) == 8 * 3
+
+
+def test_describe_unpacks_a_compressed_member_once(tmp_path, monkeypatch):
+    made, original = [], tempfile.mkstemp
+
+    def mkstemp(**options):
+        made.append(original(**options))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(_tensors, "BOX_BYTES", 2000)
+    describe(as_compressed_npz(tmp_path, values_of((60, 300))))
+    assert len(made) == 1
 
 
 # Larger than memory -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import tempfile
+import threading
 import weakref
 import zipfile
 import zlib
@@ -92,9 +93,12 @@ class _Packed:
     def __init__(self, file: File, member: str, start: int, like: Mapped) -> None:
         self.file, self.member, self.start, self.like = file, member, start, like
         self.order, self.steps, self.cuts = like.order, like.steps, like.cuts
+        self.lock = threading.Lock()  # several threads may look first
 
     def read(self, box: Box) -> Array:
-        return self._unpacked.read(box)
+        with self.lock:
+            copied = self._unpacked
+        return copied.read(box)
 
     @cached_property
     def _unpacked(self) -> Mapped:

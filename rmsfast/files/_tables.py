@@ -17,7 +17,6 @@ from rmsfast.reference._tables import RowTable, scalars, with_rows
 
 WORST = 10  # rows of a tensor that are named
 AT_ONCE = 256  # boxes whose numbers are kept before they are joined
-
 THREADS = 8  # at most: more would wait for each other in Python
 ROWS = 1 << 16  # of a box: what is told of them takes room too
 HELD_BYTES = 1 << 27  # of chunks that are held at the same time
@@ -66,7 +65,7 @@ def tables(
 
 
 def threads_of(held: int) -> int:
-    """How many threads take boxes, each of which holds so many bytes: one reads, at least."""
+    """How many threads take boxes that hold so many bytes each: two at least, if there is room."""
     if _launch.kernels() is None:  # NumPy's temporary arrays are many times as large
         return 1
     threads = min(max(2, _launch.threads_for(None)), THREADS)
