@@ -19,7 +19,7 @@ WORST = 10  # rows of a tensor that are named
 AT_ONCE = 256  # boxes whose numbers are kept before they are joined
 THREADS = 8  # at most: more would wait for each other in Python
 ROWS = 1 << 16  # of a box: what is told of them takes room too
-HELD_BYTES = 1 << 27  # of chunks that are held at the same time
+HELD_BYTES = 1 << 26  # of chunks that are held at the same time
 LEAST_BYTES = 1 << 24  # of a box: less is done as soon as handed over
 
 Table = TypeVar("Table", bound=RowTable)
@@ -114,7 +114,10 @@ class Whole(Generic[Table]):
         """Keep the rows of the largest root mean square, those with NaN first."""
         if len(self.rows) == WORST and np.max(table._roots[0]) <= _ranks(self.table)[-1]:
             return
-        first = np.argsort(-_ranks(table), kind="stable")[:WORST]
+        ranks = _ranks(table)
+        least = np.partition(ranks, -WORST)[-WORST] if len(ranks) > WORST else 0.0
+        near = np.flatnonzero(ranks >= least)  # few are sorted
+        first = near[np.argsort(-ranks[near], kind="stable")[:WORST]]
         found, rows = _chosen(table, first), self.numbers(box, first)
         if self.table is not None:
             found = type(table).concatenate([self.table, found])
