@@ -165,6 +165,17 @@ def describe(
     Notes
     -----
     Every value is read once; some 120 bytes a row come to this process.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import writing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with writing(f"{folder}/x.zarr", [Tensor("x", (2, 4), "float32")]) as put:
+    ...         put("x", (slice(0, 2), slice(0, 4)), np.full((2, 4), 3, np.float32))
+    ...     [summary] = describe(f"{folder}/x.zarr")
+    >>> summary.rms, summary.rows
+    (3.0, 2)
     """
     _check_folder("describe", path)
 
@@ -208,6 +219,16 @@ def compare(
     Notes
     -----
     Every value is read once; some 130 bytes a row come to this process.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import writing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with writing(f"{folder}/x.zarr", [Tensor("x", (2, 4), "float32")]) as put:
+    ...         put("x", (slice(0, 2), slice(0, 4)), np.full((2, 4), 3, np.float32))
+    ...     compare(f"{folder}/x.zarr", f"{folder}/x.zarr")[0].equal_rows
+    2
     """
     _check_folder("compare", path)
     _check_folder("compare", path_hat)
@@ -258,6 +279,17 @@ def normalize(
     Notes
     -----
     Rows longer than a chunk (see `lazy`) are read twice.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rmsfast.files import writing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with writing(f"{folder}/x.zarr", [Tensor("x", (2, 4), "float32")]) as put:
+    ...         put("x", (slice(0, 2), slice(0, 4)), np.full((2, 4), 3, np.float32))
+    ...     normalize(f"{folder}/x.zarr", f"{folder}/y.zarr", target=2.0)
+    ...     describe(f"{folder}/y.zarr")[0].row_rms_max
+    2.0
     """
     _check_folder("normalize", path)
     if Path(out).suffix.lower() != ".zarr":
