@@ -43,10 +43,11 @@ from rmsfast._match_lanes import (
     clear_products,
     products_size,
     reduce_products,
+    tell_products,
     worst_of,
 )
-from rmsfast._memory import ARRAYS, addresses, advance, aligned, offsets, parts_of, rare
-from rmsfast._partial import BLOCK
+from rmsfast._memory import addresses, advance, aligned, offsets, parts_of, rare, there
+from rmsfast._partial import BLOCK, WIDTH
 from rmsfast._summary_lanes import element, first_of_size, formats_of
 
 NEAR = 2.0**-400  # sums from here to 1 / NEAR have products and quotients in range
@@ -318,9 +319,10 @@ def compare_blocks(
     """As `describe_blocks`, of pairs; x_g, y_g and so on: as if x, or y, stood alone."""
     room, tiles, formats = room_of(length), -(-columns // tile), formats_of(arrays)
     stretch = stretch_of(awkward)
-    memory = np.empty(part // 8 * ARRAYS + 8)
+    memory = np.empty(part // 8 * there(arrays) + 8)
     size = products_size(formats, hows)
-    lanes, notes = np.empty(tile * size // 8 + 8), np.empty((tile, NOTES))
+    lanes = np.zeros((tile + WIDTH) * size // 8)  # of whole groups of rows
+    notes = np.empty((tile, NOTES))
     above = row0 // columns * tiles + row0 % columns // tile
     walk, x_walk, y_walk = (g, outer, awkward), (x_g, x_outer, x_awkward), (y_g, y_outer, y_awkward)
     row, beaten = -1, -1.0
@@ -353,8 +355,18 @@ def compare_blocks(
                 news = add_products(formats, hows, own, pointers, notes[r, BEATEN], n)
                 if news:
                     note_products(formats, hows, own, pointers, done, n, news, notes, r)
+        odd = -1
         for r in range(rows):
-            found = reduce_products(formats, hows, advance(state, r * size), count)
+            own = advance(state, r * size)
+            if r % WIDTH == 0 and rows > 1 and len(states) == 0:
+                odd = tell_products(
+                    formats, hows, wide, own, NEAR, count, rows - r, reals, counts, top + r
+                )
+            if odd >> r % WIDTH & 1 == 0:
+                counts[1, top + r] = int(notes[r, NOTED_INDEX])
+                reals[4, top + r] = 10.0 * math.log10(reals[4, top + r])
+                continue
+            found = reduce_products(formats, hows, own, count)
             bases = offsets(arrays, g, 0, outer, top + r)
             p = match_of(
                 formats, arrays, hows, wide, walk, x_walk, y_walk, (place, part), found, bases,

@@ -33,7 +33,6 @@ from rmsfast._kernels import (
 from rmsfast._lanes import two_product
 from rmsfast._layout import APART
 from rmsfast._memory import (
-    ARRAYS,
     addresses,
     advance,
     aligned,
@@ -44,6 +43,7 @@ from rmsfast._memory import (
     parts_of,
     rare,
     strides_of,
+    there,
 )
 from rmsfast._moment_lanes import (
     add_moments,
@@ -55,8 +55,9 @@ from rmsfast._moment_lanes import (
     reduce_moments,
     reduce_spread,
     special_values,
+    tell_moments,
 )
-from rmsfast._partial import BLOCK
+from rmsfast._partial import BLOCK, WIDTH
 from rmsfast._summary_lanes import element, first_of_size, formats_of
 
 STRETCH = 1024  # coordinates that are walked more than once while in the level 1 cache
@@ -343,13 +344,14 @@ def describe_blocks(
     A unit is one block of a tile: `tile` rows that are neighbours in memory, of each run of
     `columns` rows. A tile is walked stretch by stretch. Where it is awkward, each array is copied
     to `part` bytes of memory first. Where there is no room for states, what is reported of rows
-    of one block is stored instead.
+    of one block is stored instead, of WIDTH rows at once where it is usual.
     """
     room, tiles, formats = room_of(length), -(-columns // tile), formats_of(arrays)
     stretch = stretch_of(awkward)
-    memory = np.empty(part // 8 * ARRAYS + 8)
+    memory = np.empty(part // 8 * there(arrays) + 8)
     size = moments_size(formats, how)
-    lanes, notes = np.empty(tile * size // 8 + 8), np.empty((tile, NOTES))
+    lanes = np.zeros((tile + WIDTH) * size // 8)  # of whole groups of rows
+    notes, spreads = np.empty((tile, NOTES)), np.empty((2, tile + WIDTH))
     above = row0 // columns * tiles + row0 % columns // tile
     row, beaten = -1, -1.0
     for unit in range(begin, end):
@@ -365,7 +367,7 @@ def describe_blocks(
         for r in range(rows):
             clear_moments(formats, how, advance(state, r * size))
             notes[r, NOTED_NANS] = notes[r, NOTED_INFS] = notes[r, AGAIN] = 0.0
-            notes[r, NOTED_INDEX], notes[r, BEATEN] = -1.0, beaten
+            notes[r, NOTED_INDEX], notes[r, BEATEN], spreads[0, r] = -1.0, beaten, -1.0
         again = False
         for sweep in range(2):
             for done in range(0, count, stretch):
@@ -392,13 +394,24 @@ def describe_blocks(
                             formats, how, own, pointers, notes[r, CENTRE], notes[r, CENTRE_LOW], n
                         )
             for r in range(rows):
+                if sweep and notes[r, AGAIN]:
+                    own = advance(state, r * size)
+                    spreads[0, r], spreads[1, r] = reduce_spread(formats, how, own)
+            odd = -1
+            for r in range(rows):
                 own = advance(state, r * size)
+                if r % WIDTH == 0 and rows > 1 and len(states) == 0:
+                    odd = tell_moments(
+                        formats, how, wide, own, spreads, r, count, rows - r, reals, counts, top + r
+                    )
+                if odd >> r % WIDTH & 1 == 0:
+                    counts[1, top + r] = int(notes[r, NOTED_INDEX])
+                    continue
                 if sweep and not notes[r, AGAIN]:
                     continue
                 found = reduce_moments(formats, how, own, count)
-                if sweep:
-                    q, q_low = reduce_spread(formats, how, own)
-                else:
+                q, q_low = spreads[0, r], spreads[1, r]
+                if not sweep:
                     q, q_low, mean, mean_low = spread_of(
                         how, wide, found[:8], found[8], found[9], found[10], found[11]
                     )
@@ -409,20 +422,8 @@ def describe_blocks(
                         continue
                 bases = offsets(arrays, g, 0, outer, top + r)
                 p = moment_of(
-                    arrays,
-                    formats,
-                    how,
-                    wide,
-                    found,
-                    q,
-                    q_low,
-                    notes,
-                    r,
-                    walk,
-                    bases,
-                    start,
-                    count,
-                )
+                    arrays, formats, how, wide, found, q, q_low, notes, r, walk, bases, start, count
+                )  # fmt: skip
                 if len(states) == 0:
                     describe_row(p, single, reals, counts, top + r)
                 else:

@@ -24,6 +24,11 @@ from rmsfast._vectors import (
 ARRAYS = 7  # at most, in one walk, with its result
 
 
+def count_there(arrays, end=None):
+    """How many arrays are there, of those before `end`."""
+    return sum(not absent(a) for a in tuple(arrays)[:end])
+
+
 def component_bytes(array):
     return bits_of(component_of(array)) // 8
 
@@ -325,7 +330,9 @@ def copy_apart(
             data = context.make_array(a)(context, builder, builder.extract_value(values, k)).data
             source = builder.gep(builder.bitcast(data, BYTES), [builder.extract_value(offsets, k)])
             stride, step = (builder.extract_value(t, k) for t in (strides, steps))
-            target = builder.gep(memory, [builder.mul(part, I64(k))])
+            target = builder.gep(
+                memory, [builder.mul(part, I64(count_there(signature.args[0], k)))]
+            )
             target = builder.gep(builder.bitcast(target, element.as_pointer()), [first])
 
             def cell(i, r, source=source, apart=(stride, step), lanes=element):
@@ -389,6 +396,17 @@ def copy_apart(
 
 
 @intrinsic
+def there(typingctx, arrays):
+    """How many arrays are there, each of which has a part of a memory."""
+    signature = types.intp(arrays)
+
+    def codegen(context, builder, signature, args):
+        return I64(count_there(signature.args[0]))
+
+    return signature, codegen
+
+
+@intrinsic
 def parts_of(typingctx, arrays, memory, part, first):
     """Pointers to element `first` of each array's part of `memory`."""
     signature = types.UniTuple(types.voidptr, len(arrays))(
@@ -403,7 +421,8 @@ def parts_of(typingctx, arrays, memory, part, first):
                 pointers.append(ir.Constant(BYTES, None))
                 continue
             offset = builder.mul(first, I64(component_bytes(a)))
-            offset = builder.add(offset, builder.mul(part, I64(k)))
+            before = count_there(signature.args[0], k)
+            offset = builder.add(offset, builder.mul(part, I64(before)))
             pointers.append(builder.gep(memory, [offset]))
         return context.make_tuple(builder, signature.return_type, pointers)
 

@@ -8,12 +8,15 @@ import numpy as np
 from rmsfast import _arguments, _formats, _launch, _layout, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._layout import Walk
-from rmsfast._partial import BLOCK
+from rmsfast._partial import BLOCK, WIDTH
 from rmsfast.reference.summaries import Comparison, Description
 
 STRETCH = 256  # coordinates of each row of a tile that are copied at a time
 COPIED_BYTES = 1 << 17  # of a tile of rows that do not lie side by side: in the level 2 cache
 LARGEST_TILE = 128  # rows
+# Rows that lie side by side are told of WIDTH at a time where they are short, and leave enough
+# units for all threads.
+LONGEST, LEAST_TILES = 4096, 4
 
 
 class Report(NamedTuple):
@@ -250,6 +253,9 @@ class _Tiles(NamedTuple):
             line = 64 // itemsize
             tile = COPIED_BYTES // (min(size, STRETCH) * _sums.element_bytes(walk))
             tile = min(columns, max(line, min(tile, LARGEST_TILE) // line * line))
+        elif not plan.awkward and plan.outer and plan.length <= LONGEST:
+            columns = int(plan.g[0, plan.outer - 1])
+            tile = WIDTH if columns >= LEAST_TILES * WIDTH else 1
         if plan.awkward:
             # For tiles, or a block of a row.
             room = max(min(size, STRETCH) * tile + 16 * tile, size)

@@ -43,6 +43,21 @@ def cosine_square(x, x_hat):
     return signed_square(product(x, x_hat)) / size
 
 
+def rows_of_all_sorts(dtype):
+    """Many rows: some zero, constant, far from 0, with an infinity, with NaN, of few values."""
+    x = np.random.default_rng(4).standard_normal((43, 333)).astype(dtype)
+    x[3], x[11], x[17], x[12] = 0, -3, x[17] + np.asarray(9, dtype), np.round(x[12].astype(float))
+    x[20, 330], x[21, 7], x[40, 332] = np.inf, np.nan, 50
+    return x
+
+
+def same_as_alone(found, alone):
+    """Whether the fields of rows are those of each alone."""
+    for k, one in enumerate(alone):
+        for name in found.names():
+            assert_same_bits(getattr(found, name)[k], getattr(one, name))
+
+
 def same_fields(actual, expected):
     for name in expected.names():
         assert_same_bits(getattr(actual, name), getattr(expected, name))
@@ -236,6 +251,18 @@ def test_describe_along_long_columns_has_the_bits_of_rows():
 def test_describe_of_any_threads_has_the_same_bits(shape):
     x = make(shape, np.float32, seed=7)
     same_fields(describe(x, threads=2), describe(x, threads=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_describe_of_many_rows_has_the_bits_of_each_alone(dtype):
+    x = rows_of_all_sorts(dtype)
+    same_as_alone(describe(x), map(describe, x))
+
+
+def test_describe_of_many_rows_about_a_large_mean_does_not_cancel():
+    x = np.random.default_rng(5).standard_normal((40, 100)).astype(np.float32) + np.float32(100)
+    expected = [math.sqrt(deviation_square(row)) for row in x]
+    np.testing.assert_allclose(describe(x).std, expected, rtol=1e-13)
 
 
 def test_describe_of_codes_equals_describe_of_values():
@@ -435,6 +462,20 @@ def test_compare_of_any_layout_has_the_same_bits(layout):
 def test_compare_of_any_threads_has_the_same_bits(shape):
     x, x_hat = (make(shape, np.float32, seed=k) for k in (1, 2))
     same_fields(compare(x, x_hat, threads=2), compare(x, x_hat, threads=1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_compare_of_many_rows_has_the_bits_of_each_alone(dtype):
+    x = rows_of_all_sorts(dtype)
+    y = np.roll(x, 5, axis=0)
+    y[30] = x[30]
+    same_as_alone(compare(x, y), map(compare, x, y))
+
+
+def test_compare_of_errors_alike_in_float32_gives_the_larger():
+    x, y = np.ones(200, np.float32), np.ones(200, np.float32)
+    y[[10, 100]] = 2.0**-30, 0.0
+    assert compare(x, y).max_error_index == 100
 
 
 def test_compare_of_one_row_with_many_pairs_it_with_each():
