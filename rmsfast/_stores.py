@@ -221,7 +221,11 @@ class Division:
         b, (x, left, right, share) = em.b, values
         v, left, up = x[0], left[0], None
         zero, one = em.like(left, 0.0), em.like(left, 1.0)
-        ends = [left] if right is None else [left, right[0]]
+        ends = [left]
+        if right is not None:
+            share = factor[1] if share is None else share[0]
+            centre = b.fcmp_ordered("==", share, zero)  # of the window on the left
+            ends.append(b.select(centre, left, right[0]))
         if self.careful:
             tiny = [b.fcmp_ordered("<=", end, zero) for end in ends]
             up = tiny[0] if right is None else b.and_(*tiny)
@@ -231,9 +235,8 @@ class Division:
                 ends[k] = b.select(up, large, own)
         size = ends[0]
         if right is not None:
-            share = factor[1] if share is None else share[0]
             between = b.fadd(b.fmul(size, b.fsub(one, share)), b.fmul(ends[1], share))
-            size = b.select(b.fcmp_ordered("==", share, zero), size, between)
+            size = b.select(centre, size, between)
         none = b.fcmp_ordered("==", size, zero)
         if up is not None:
             up = b.and_(up, b.not_(none))

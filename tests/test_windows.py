@@ -383,6 +383,29 @@ def test_agc_with_a_hop_interpolates_between_centres():
     assert (agc(x, 1, hop=8)[::8] == 1.0).all()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_agc_with_a_hop_divides_rows_of_any_layout_in_place_too(axis, monkeypatch):
+    monkeypatch.setattr("rmsfast._gains.PIECE", 1 << 10)  # many pieces
+    x = signal((501, 40), "float64")
+    x = x if axis == 0 else plain(x.T)
+    sizes = np.moveaxis(rms_windows(x, 9, hop=6, axis=axis, edge="centered"), axis, -1)
+    centres = np.arange(0, 501, 6)
+    between = [np.interp(np.arange(501), centres, row) for row in sizes]
+    found, gain = agc(x, 9, hop=6, axis=axis, return_gain=True)
+    np.testing.assert_allclose(np.moveaxis(gain, axis, -1), 1 / np.array(between), rtol=2.0**-49)
+    np.testing.assert_allclose(found, x * gain, rtol=2.0**-51)
+    agc(x, 9, hop=6, axis=axis, out=x)
+    assert_same_bits(x, found)
+
+
+@pytest.mark.parametrize("hop", [1, 5])
+def test_agc_of_subnormal_values_is_that_of_the_same_times_a_power_of_two(hop):
+    x = np.random.default_rng(0).integers(-99, 100, 400).astype(np.float64)
+    x[100:200], x[250:] = 0, x[250:] * 2.0**1000
+    expected = agc(x, 7, hop=hop)
+    np.testing.assert_allclose(agc(x * 2.0**-1074, 7, hop=hop), expected, rtol=2.0**-50)
+
+
 def test_agc_zero_windows_are_kept_made_nan_or_refused():
     x = np.r_[np.ones(6), np.zeros(5), -np.ones(3)]
     kept, gain = agc(x, 3, return_gain=True)
