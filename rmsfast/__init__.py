@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from rmsfast import _forks as _forks
+
 if TYPE_CHECKING:
     from rmsfast.dose import apply_dose, dose_floor, measure_dose, predict_dose, round_to
     from rmsfast.reductions import relative_rmse, rms, rmse

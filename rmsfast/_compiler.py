@@ -27,6 +27,9 @@ ENTRY = ir.FunctionType(ir.VoidType(), [ADDRESS, I64, I64])  # arguments, begin,
 class _Part(JITCodeLibrary):
     """Code that is linked into its callers, and not run from elsewhere."""
 
+    def _optimize_functions(self, ll_module):
+        ll_module.data_layout = self._codegen._data_layout
+
     def finalize(self):
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
@@ -43,6 +46,14 @@ class _Part(JITCodeLibrary):
 
     def set_env(self, _name, _environment):
         """Leave out what Numba keeps for code that is called from Python."""
+
+
+class _Whole(JITCodeLibrary):
+    """Code of a kernel, optimised once."""
+
+    def _optimize_final_module(self):
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
 
 
 class _Lower(Lower):
@@ -82,8 +93,9 @@ class _Lowering(BaseNativeLowering):
         return _Lower
 
     def run_pass(self, state):
-        if state.flags.no_cpython_wrapper:
-            state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
+        kind = _Part if state.flags.no_cpython_wrapper else _Whole
+        state.library = kind(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
         return super().run_pass(state)
 
 

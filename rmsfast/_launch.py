@@ -10,7 +10,6 @@ of the arguments, or, told not to, still do so for whoever calls while another t
 compiles.
 """
 
-import logging  # noqa: F401 (see _before_fork)
 import math
 import os
 import struct
@@ -25,6 +24,8 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from rmsfast import _forks
 
 MODULES = (  # those that define kernels
     "_kernels",
@@ -47,7 +48,6 @@ SLICE_BYTES = 1 << 27  # work of a thread between two looks at Ctrl-C
 
 Args = tuple[Any, ...]
 
-_lock = threading.RLock()  # held while kernels are loaded or compiled, and threads started
 _region = threading.Lock()  # held while a parallel region runs
 _modules: tuple[ModuleType, ...] | None = None  # empty where Numba cannot be had
 _compiled: dict[tuple[Any, Hashable], Callable[..., None]] = {}
@@ -80,7 +80,7 @@ def kernel_module(name: str) -> ModuleType:
 
 def _load() -> tuple[ModuleType, ...]:
     global _modules, _may_start
-    with _lock:
+    with _forks.compiling:
         if _modules is None:
             trouble = _numba_trouble()
             if trouble:
@@ -124,41 +124,15 @@ def numba_threads() -> str | None:
         return None
 
 
-def _fork_locks() -> Iterator[Any]:
-    """Yield what no thread may hold at a fork, for nobody would release it in the child."""
-    yield _lock
-    if module := sys.modules.get("numba.core.compiler_lock"):
-        yield module.global_compiler_lock
-
-
-_held_for_fork: list[Any] = []
-
-
-def _before_fork() -> None:
-    # Compiling takes the lock of `logging`, which that module too takes before a fork. What
-    # was registered last is called first, so `logging` was imported above.
-    for lock in _fork_locks():
-        lock.acquire()
-        _held_for_fork.append(lock)
-
-
-def _after_fork() -> None:
-    held = _held_for_fork[::-1]
-    _held_for_fork.clear()  # before another thread can fork
-    for lock in held:
-        lock.release()
-
-
 def _in_child() -> None:
     global _region, _may_start
-    _after_fork()
     _region = threading.Lock()  # its holder, if any, is not here
     if numba_threads():  # nor are these
         _may_start = False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_in_child)
 
 
 # --------------------------------------------------------------------------------- threads
@@ -321,7 +295,7 @@ def _start_threads() -> bool:
 
     import numba
 
-    with _lock:
+    with _forks.compiling:
         undecided = multiprocessing.get_start_method(allow_none=True) is None
         try:
             numba.get_num_threads()
@@ -362,7 +336,7 @@ def _types(args: Args) -> tuple[Any, ...]:
 def _compile(known: tuple[Any, Hashable], args: Args) -> Callable[..., None]:
     kernel = known[0]
     signature = tuple(_numba_type(a) for a in args)
-    with _lock:
+    with _forks.compiling:
         if known not in _compiled:
             from rmsfast._compiler import entry_address
 

@@ -168,6 +168,7 @@ def test_command_prints_its_table_in_a_pipe_and_on_a_terminal(tmp_path, run, com
     assert "Traceback" not in output
 
 
-def test_information_is_the_same_in_a_pipe_and_on_a_terminal(tmp_path):
+def test_information_is_the_same_in_a_pipe_and_on_a_terminal(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # nobody adds to it meanwhile
     _, shown = on_a_terminal("-m", "rmsfast", "info", cwd=tmp_path)
     assert in_a_pipe("-m", "rmsfast", "info", cwd=tmp_path) == (0, shown.replace("\r", ""))
