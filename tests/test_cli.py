@@ -717,9 +717,11 @@ def test_progress_in_a_pipe_is_nothing():
         assert running.communicate(timeout=120) == ("done\n", "")
 
 
-# The command stops while the output is being written, after the temporary file exists.
+# The command stops while the output is being written, after the temporary file exists. What a
+# shell runs in the background, as these tests may be, would ignore SIGINT.
 STOPPED = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from rmsfast import __main__
 from rmsfast._formats import CODES
 from rmsfast.files import open_tensors
