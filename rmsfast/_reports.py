@@ -87,9 +87,9 @@ def table(inputs: Inputs) -> Any:
 def told(made: Made, reals: list[Any], counts: list[Any]) -> Any:
     """The table of these numbers; the last refusal."""
     describes = made.report is DESCRIBE
-    dropped = np.asarray(counts[2 if describes else 3])
-    flags = np.asarray(dropped > 0, np.uint8)
-    _arguments.check_flags(made.function, made.names, flags, made.nan_policy)
+    if made.nan_policy == "raise":
+        flags = np.asarray(counts[2 if describes else 3] > 0, np.uint8)
+        _arguments.check_flags(made.function, made.names, flags, made.nan_policy)
     if describes and made.is_complex:  # which have no order
         reals[3] = reals[4] = np.full_like(reals[5], np.nan)[()]
     return (description if describes else comparison)(reals, counts, made.dtypes, made.length)
