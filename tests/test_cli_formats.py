@@ -172,3 +172,21 @@ def test_information_is_the_same_in_a_pipe_and_on_a_terminal(tmp_path, monkeypat
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # nobody adds to it meanwhile
     _, shown = on_a_terminal("-m", "rmsfast", "info", cwd=tmp_path)
     assert in_a_pipe("-m", "rmsfast", "info", cwd=tmp_path) == (0, shown.replace("\r", ""))
+
+
+@pytest.mark.parametrize("run", [on_a_terminal, in_a_pipe])
+def test_demo_ends_with_what_to_try_next_in_a_pipe_and_on_a_terminal(tmp_path, monkeypatch, run):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    code, output = run("-m", "rmsfast", "demo", cwd=tmp_path)
+    assert (code, output.split()[-3:]) == (0, ["rmsfast", "COMMAND", "--help"])
+
+
+@pytest.mark.parametrize("run", [on_a_terminal, in_a_pipe])
+def test_bench_of_stored_runs_in_a_pipe_and_on_a_terminal_prints_ratios(tmp_path, run):
+    row = {"problem": "rms float32 rows", "working_set": 1 << 20, "threads": 1, "gb_per_s": 10.0}
+    for name, share in (("old.json", 0.5), ("new.json", 0.25)):
+        figures = dict.fromkeys(("share", "p10", "p90"), share)
+        (tmp_path / name).write_text(json.dumps({"rows": [row | figures]}))
+    code, output = run("-m", "rmsfast", "bench", "--compare", "old.json", "new.json", cwd=tmp_path)
+    assert code == 0
+    assert "median of 1 ratios of shares of the ceiling, new over old: 0.500" in output
