@@ -93,6 +93,7 @@ class _Lowering(BaseNativeLowering):
         return _Lower
 
     def run_pass(self, state):
+        # Numba makes a library, its word for compiled code, where there is none yet.
         kind = _Part if state.flags.no_cpython_wrapper else _Whole
         state.library = kind(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()

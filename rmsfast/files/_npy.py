@@ -22,6 +22,7 @@ from rmsfast._formats import CODES
 from rmsfast.files._tensors import Array, Box, File, Mapped, Tensor, brief, mapped
 
 HEADER_LIMIT = 1 << 16  # well above the 10 000 characters that NumPy's reader parses
+# What zipfile raises: NotImplementedError for an unknown compression, RuntimeError for encryption.
 DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _LOCAL_HEADER = 30  # bytes before the names in a zip archive
 _COPIED = 1 << 20  # bytes unpacked at a time

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
@@ -18,7 +19,7 @@ STATISTICS = ("count", "min", "p1", "p50", "p99", "max", "pooled")
 Table = TypeVar("Table", bound="RowTable")
 
 
-class FieldTable:
+class FieldTable(ABC):
     """Fields with one value a row, as a dict, as records, as statistics."""
 
     # By what rows are ordered: the greater, the more they deserve a look.
@@ -32,9 +33,9 @@ class FieldTable:
         named = (f.name for f in fields(cls))  # type: ignore[arg-type]  # of a dataclass
         return tuple(name for name in named if name != "header" and not name.startswith("_"))
 
+    @abstractmethod
     def _pooled(self) -> dict[str, Any]:
         """The value of each field for all coordinates together."""
-        raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
         """Fields by name: arrays, or scalars of one row."""
@@ -194,8 +195,9 @@ class RowTable(FieldTable):
         return scalars(self._joined(parts, self._length * size))
 
     @classmethod
+    @abstractmethod
     def _joined(cls, parts: Parts, length: int) -> Self:
-        raise NotImplementedError
+        """Rows of `length` coordinates, of parts that follow one another."""
 
     def _pooled(self) -> dict[str, Any]:
         return self.pooled().to_dict()
