@@ -51,8 +51,8 @@ def plan(
     inner = [(shape[k], *(s[k] for s in steps)) for k in axes]
     pairs = any(is_complex[:3])  # the two real numbers of a value are two coordinates
     if pairs:
-        halves = (sizes[k] if is_complex[k] else 0 for k in range(len(strides)))
-        inner.append((2, *halves))
+        halves = zip(sizes, strides, is_complex, strict=True)
+        inner.append((2, *(size if own and split else 0 for size, own, split in halves)))
     inner = merged(inner)
     g = np.array(outer + inner, np.int64).reshape(-1, len(steps) + 1).T.copy()
     g.flags.writeable = False

@@ -182,3 +182,9 @@ def test_rms_of_one_kind_of_array_is_planned_once():
         rmsfast.rms(ROW)
         rmsfast.rms(2 * ROW, axis=0)
     assert _small.reduction.cache_info().misses == 2
+
+
+def test_plan_of_complex_rows_reads_both_parts_side_by_side():
+    z = np.zeros((6, 40), np.complex64)
+    plan = _small.reduction(-1, False, None, None, (z.dtype, z.shape, z.strides)).plan
+    assert (plan.length, plan.awkward) == (80, 0)
