@@ -36,6 +36,7 @@ SOURCES = (
     "_describe_kernels.py",
     "_compare_kernels.py",
     "_complex_kernels.py",
+    "_complex_lanes.py",
     "_roundings.py",
     "_doses.py",
     "_dose_fields.py",

@@ -1,17 +1,19 @@
 """The compiled loops of `describe` and `compare` of complex numbers: what their sums leave open.
 
 The sums of squares are those of `rms` and `rmse`. The rest comes from runs of SCRATCH numbers, the
-real and imaginary parts in turn, which are copied side by side and walked twice: for what is
-largest, and for sums of pairs at a scale at which nothing leaves the range. Runs are joined as the
-moments and matches of real rows, in order; a row is the work of one thread.
+real and imaginary parts in turn, which are copied where they do not lie side by side and walked
+twice: for what is largest, and about the mean. Runs with NaN, infinities or numbers far from 1 are
+walked number by number, at a scale at which nothing leaves the range. Runs are joined as the
+moments and matches of real rows, in order, and so are the blocks of a row.
 """
 
 import math
 
 import numpy as np
 
-from rmsfast._compare_kernels import join_matches, pack_match
-from rmsfast._describe_kernels import NEUTRAL, join_moments, pack_moment
+from rmsfast._compare_kernels import DROPPED, MATCHES, WORST, join_matches, pack_match
+from rmsfast._complex_lanes import next_of_size, spread_of_values, sums_of_pairs, sums_of_values
+from rmsfast._describe_kernels import MOST, NEUTRAL, join_moments, pack_moment
 from rmsfast._kernels import (
     add_pairs,
     add_scaled,
@@ -21,10 +23,13 @@ from rmsfast._kernels import (
     inner,
     kernel,
     rounded,
+    sum_block,
     two_sum,
 )
 from rmsfast._lanes import term, two_product
-from rmsfast._memory import offsets, rare, scratch_space
+from rmsfast._layout import APART
+from rmsfast._memory import addresses, offsets, rare, scratch_space
+from rmsfast._partial import BLOCK
 from rmsfast._relative import size_of_complex
 from rmsfast._vectors import SCRATCH
 
@@ -32,12 +37,20 @@ ZERO = (0.0, 0.0, NEUTRAL)
 NO_MOMENT = (*ZERO, 0.0, 0.0, 0.0, 0.0, 0.0, NEUTRAL, np.inf, -np.inf, 0.0, 0.0, 0.0, -1.0, 0.0)
 NO_MATCH = (*ZERO, 0.0, *ZERO, *ZERO, *ZERO, *ZERO, -1.0, -1.0, 0.0, 0.0, 0.0)
 ONE = (1.0, 1.0)
+SMALL, LARGE = 2.0**-400, 2.0**400  # sizes of numbers whose products stay in range
+NEARLY = 1.0 - 2.0**-40  # of a squared size: what is smaller is not the largest after rounding
+
+
+@hot
+def is_near(top):
+    """Whether numbers of at most this size may be multiplied as they are."""
+    return top == 0.0 or SMALL <= top <= LARGE
 
 
 @inner
 def scale_of(top):
     """Exponent of a factor that brings numbers of at most this size near 1, and the factor."""
-    if top == 0.0 or 2.0**-400 <= top <= 2.0**400 or not math.isfinite(top):
+    if is_near(top) or not math.isfinite(top):
         return 0, 1.0
     shift = min(-math.frexp(top)[1], 1000)
     return shift, math.ldexp(1.0, shift)
@@ -65,9 +78,40 @@ def size_beyond(peak, re, re_low, im, im_low):
 
 
 @inner
+def largest_of_run(arrays, how, pointers, n, beaten, size):
+    """The largest |z| of a run and its index, from its squared size; -1 for both if it is beaten.
+
+    z: values of x, or of x - y. Their squares are compared first; of those that come near the
+    largest the roots, which are rounded once, decide.
+    """
+    least = size * NEARLY
+    peak = index = -1.0
+    if beaten > 0.0 and size < beaten * beaten * NEARLY:
+        return peak, index
+    i = next_of_size(arrays, how, pointers, 0, n, least)
+    while i < n:
+        i -= i % 2
+        _, a, a_low, _ = term(arrays, how, pointers, i, ONE)
+        _, b, b_low, _ = term(arrays, how, pointers, i + 1, ONE)
+        found = size_beyond(peak, a, a_low, b, b_low)
+        if found != -1.0:
+            peak, index = found, float(i // 2)
+        i = next_of_size(arrays, how, pointers, i + 2, n, least)
+    return peak, index
+
+
+@inner
 def settled(s, c):
     """A sum as a pair; where it is not finite its low part tells nothing."""
     return add_pairs(s, c, 0.0, 0.0) if math.isfinite(s) else (s, 0.0)
+
+
+@hot
+def run_of(arrays, g, outer, awkward, bases, first, n, memory):
+    """Pointers to numbers of a row that lie side by side."""
+    if awkward == 0:
+        return addresses(arrays, bases, first)
+    return gather(arrays, g, outer, awkward | APART, bases, first, n, memory)
 
 
 # --------------------------------------------------------------------------- describe
@@ -82,8 +126,36 @@ def value_at(arrays, how, pointers, i, scale, omit):
 
 
 @inner
-def moments_of_run(arrays, how, pointers, n, omit):
-    """The moments of the real and of the imaginary parts; least and most are of -|z| and |z|."""
+def moments_of_run(arrays, how, pointers, n, omit, beaten):
+    """The moments of the real and of the imaginary parts; least and most are of -|z| and |z|.
+
+    They tell no peak where that is surely below one of the row before, `beaten`.
+    """
+    kept, zeros, s, s_low, t, t_low, top, size = sums_of_values(arrays, how, pointers, n)
+    if kept == 0.0 or not is_near(top) or not math.isfinite(s + t):
+        return moments_of_values(arrays, how, pointers, n, omit)
+    u, u_low = divide_pairs(s, s_low, kept, 0.0)
+    v, v_low = divide_pairs(t, t_low, kept, 0.0)
+    p, p_low, q, q_low = spread_of_values(arrays, how, pointers, (u, u_low, v, v_low), n)
+    peak, index = largest_of_run(arrays, how, pointers, n, beaten, size)
+    least, most = (0.0 - peak, peak) if index >= 0.0 else (np.inf, -np.inf)
+    length = float(n // 2)
+    return (
+        (
+            0.0, 0.0, NEUTRAL, kept, s, s_low, p, p_low, 0.0, least, most, zeros, 0.0, 0.0, index,
+            length,
+        ),
+        (
+            0.0, 0.0, NEUTRAL, kept, t, t_low, q, q_low, 0.0, least, most, zeros, 0.0, 0.0, index,
+            length,
+        ),
+    )  # fmt: skip
+
+
+@inner
+def moments_of_values(arrays, how, pointers, n, omit):
+    """The same of any numbers, one by one."""
+    rare()
     kept = zeros = nans = infs = top = 0.0
     peak, index = -1.0, -1.0
     for i in range(0, n, 2):
@@ -153,24 +225,32 @@ def add_square(q, q_low, v, mean, mean_low):
 
 @kernel
 def describe_complex(
-    arrays, how, g, outer, apart, length, omit, states, imaginary, begin, end
+    arrays, how, wide, g, outer, awkward, length, row0, first, blocks, states, imaginary, begin, end
 ):  # fmt: skip
-    """states[row] = the moment of a row without its squares, imaginary[row] = its other sum.
+    """states[(row - row0) * blocks + k] = the moment of block first + k of a row, a unit.
 
-    The sum in the state is that of the real parts, its squares about the mean are those of both.
+    Its sums are those of the real parts, but its squares those of both; in `imaginary` are those
+    of the imaginary parts.
     """
     memory = scratch_space(0)
-    for row in range(begin, end):
+    for unit in range(begin, end):
+        row, start = row0 + unit // blocks, (first + unit % blocks) * BLOCK
+        count = min(BLOCK, length - start)
         bases = offsets(arrays, g, 0, outer, row)
         p = q = NO_MOMENT
-        for first in range(0, length, SCRATCH):
-            n = min(SCRATCH, length - first)
-            pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
-            re, im = moments_of_run(arrays, how, pointers, n, omit)
+        for done in range(start, start + count, SCRATCH):
+            n = min(SCRATCH, start + count - done)
+            pointers = run_of(arrays, g, outer, awkward, bases, done, n, memory)
+            re, im = moments_of_run(
+                arrays, (None, how[1], None), pointers, n, how[0] is not None, p[MOST]
+            )
             p, q = join_moments(p, re), join_moments(q, im)
-        pack_moment(states, row, p)
-        states[row, 6], states[row, 7] = add_pairs(p[6], p[7], q[6], q[7])
-        imaginary[row, 0], imaginary[row, 1], imaginary[row, 2] = q[4], q[5], q[8]
+        pack_moment(states, unit, p)
+        pack_moment(imaginary, unit, q)
+        squares = sum_block(
+            arrays, (how[0], how[1], None), wide, g, outer, awkward, bases, start, count
+        )
+        states[unit, 0], states[unit, 1], states[unit, 2] = squares[:3]
 
 
 # ---------------------------------------------------------------------------- compare
@@ -191,8 +271,29 @@ def number_at(arrays, pointers, i, scale):
 
 
 @inner
-def match_of_run(arrays, how, pointers, n):
-    """The match of a run of pairs without its squares, and the imaginary part of its bias."""
+def match_of_run(arrays, how, pointers, n, beaten):
+    """The match of a run of pairs without its squares, and the imaginary part of its bias.
+
+    It tells no largest error where that is surely below one of the row before, `beaten`.
+    """
+    kept, equal, s, s_low, t, t_low, p, p_low, x_top, y_top, size = sums_of_pairs(
+        arrays, how, pointers, n
+    )
+    near = is_near(x_top) and is_near(y_top)
+    if kept == 0.0 or not near or not math.isfinite(s + t + p):
+        return match_of_values(arrays, how, pointers, n)
+    worst, index = largest_of_run(arrays, how, pointers, n, beaten, size)
+    e = NEUTRAL if x_top == 0.0 or y_top == 0.0 else 0.0
+    return (
+        0.0, 0.0, NEUTRAL, kept, 0.0, 0.0, NEUTRAL, 0.0, 0.0, NEUTRAL, p, p_low, e, 0.0 - s,
+        0.0 - s_low, 0.0, worst, index, equal, 0.0, float(n // 2),
+    ), (0.0 - t, 0.0 - t_low, 0.0)  # fmt: skip
+
+
+@inner
+def match_of_values(arrays, how, pointers, n):
+    """The same of any pairs, one by one."""
+    rare()
     kept = equal = x_top = y_top = 0.0
     worst, index = -1.0, -1.0
     for i in range(0, n, 2):
@@ -237,17 +338,40 @@ def match_of_run(arrays, how, pointers, n):
 
 
 @kernel
-def compare_complex(arrays, how, g, outer, apart, length, states, imaginary, begin, end):
-    """states[row] = the match of a row without its squares, imaginary[row] = its other bias."""
+def compare_complex(
+    arrays, hows, wide, g, outer, awkward, x_g, x_outer, x_awkward, y_g, y_outer, y_awkward,
+    length, row0, first, blocks, states, imaginary, begin, end,
+):  # fmt: skip
+    """As `describe_complex`, of pairs: matches, and such of which only the bias tells.
+
+    x_g, y_g and so on: as if x, or y, stood alone.
+    """
     memory = scratch_space(0)
-    for row in range(begin, end):
+    how, x_how, y_how = (
+        (hows[0], hows[1], None), (hows[0], hows[2], None), (hows[0], hows[3], None),
+    )  # fmt: skip
+    x, y = (arrays[0], None, arrays[1], *arrays[3:]), (arrays[1], None, arrays[0], *arrays[3:])
+    for unit in range(begin, end):
+        row, start = row0 + unit // blocks, (first + unit % blocks) * BLOCK
+        count = min(BLOCK, length - start)
         bases = offsets(arrays, g, 0, outer, row)
         p, q = NO_MATCH, ZERO
-        for first in range(0, length, SCRATCH):
-            n = min(SCRATCH, length - first)
-            pointers = gather(arrays, g, outer, apart, bases, first, n, memory)
-            match, bias = match_of_run(arrays, how, pointers, n)
+        for done in range(start, start + count, SCRATCH):
+            n = min(SCRATCH, start + count - done)
+            pointers = run_of(arrays, g, outer, awkward, bases, done, n, memory)
+            match, bias = match_of_run(arrays, how, pointers, n, p[WORST])
             p = join_matches(p, match)
             q = add_scaled(q[0], q[1], q[2], bias[0], bias[1], bias[2])
-        pack_match(states, row, p)
-        imaginary[row, 0], imaginary[row, 1], imaginary[row, 2] = q
+        pack_match(states, unit, p)
+        pack_match(imaginary, unit, NO_MATCH)
+        imaginary[unit, MATCHES] = p[MATCHES]
+        imaginary[unit, 13], imaginary[unit, 14], imaginary[unit, 15] = q
+        sums = sum_block(arrays, how, wide, g, outer, awkward, bases, start, count)
+        states[unit, 0], states[unit, 1], states[unit, 2] = sums[:3]
+        states[unit, DROPPED] = sums[6]
+        bases = offsets(x, x_g, 0, x_outer, row)
+        sums = sum_block(x, x_how, wide, x_g, x_outer, x_awkward, bases, start, count)
+        states[unit, 4], states[unit, 5], states[unit, 6] = sums[:3]
+        bases = offsets(y, y_g, 0, y_outer, row)
+        sums = sum_block(y, y_how, wide, y_g, y_outer, y_awkward, bases, start, count)
+        states[unit, 7], states[unit, 8], states[unit, 9] = sums[:3]

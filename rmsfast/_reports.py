@@ -27,23 +27,18 @@ class Report(NamedTuple):
     totals: str
     pairs: str  # in place of `blocks`, for complex numbers
     mean: int  # which of the real numbers is complex then
-    sums: tuple[int, ...]  # the places of its sum in a state: high, low, exponent
-    squares: tuple[int, ...]  # those of the sums of squares begin here
     reals: int
     counts: int
     nothing: tuple[float, ...]  # the state of no coordinates
 
 
-DROPPED = 19  # place in a state of pairs: how many were left out for NaN
 ZERO = (0.0, 0.0, 1.0e6)  # a sum of nothing, with an exponent that yields to any other
 DESCRIBE = Report(
-    "describe_blocks", "fold_moments", "describe_totals", "describe_complex", 1, (4, 5, 8), (0,),
-    8, 5,
+    "describe_blocks", "fold_moments", "describe_totals", "describe_complex", 1, 8, 5,
     (*ZERO, 0.0, 0.0, 0.0, 0.0, *ZERO[1:], np.inf, -np.inf, 0.0, 0.0, 0.0, -1.0, 0.0),
 )  # fmt: skip
 COMPARE = Report(
-    "compare_blocks", "fold_matches", "compare_totals", "compare_complex", 6, (13, 14, 15),
-    (0, 4, 7), 9, 4,
+    "compare_blocks", "fold_matches", "compare_totals", "compare_complex", 6, 9, 4,
     (*ZERO, 0.0, *ZERO, *ZERO, *ZERO, *ZERO, -1.0, -1.0, 0.0, 0.0, 0.0),
 )  # fmt: skip
 
@@ -153,12 +148,7 @@ def _reports(made: Made, inputs: Inputs) -> tuple[list[Any], list[Any]]:
         walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
         order = walk.plan
         if inputs.is_complex:
-            states, imaginary = _complex_states(report, inputs, walk, made.how)
-            for part in (found[report.mean].imag, found[report.mean].real):
-                args = (states, made.single, 0, reals, counts, 0, rows)
-                states[:, report.sums], imaginary = imaginary, states[:, report.sums]
-                _launch.call(_launch.kernel(report.totals), args)
-                part[:] = reals[report.mean]
+            _fill_complex(made, inputs, walk, reals, counts, found[report.mean])
         else:
             _fill(made, walk, _alone(inputs, walk), reals, counts, inputs.threads)
 
@@ -167,34 +157,6 @@ def _reports(made: Made, inputs: Inputs) -> tuple[list[Any], list[Any]]:
         return np.ascontiguousarray(found).reshape(inputs.rows_shape)[()]
 
     return [shaped(r) for r in found], [shaped(c) for c in counts]
-
-
-def _complex_states(
-    report: Report, inputs: Inputs, walk: Walk, how: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """The states of the rows, and for the imaginary parts the sum that a state has one of."""
-    plan, omit = walk.plan, how[0]
-    first, second, _, *around = inputs.operands()
-    sides = [[first, None, second, *around], [second, None, first, *around]] if second else []
-    walks = [walk, *(_layout.walk(inputs.shape, inputs.axes, s, plan.order) for s in sides)]
-    hows: list[_sums.How] = [(omit, exact, None) for exact in how[1 : len(walks) + 1]]
-    states, imaginary = np.empty((plan.rows, len(report.nothing))), np.empty((plan.rows, 3))
-    args: tuple[Any, ...] = (
-        walk.arrays, (omit if second else None, True, None), plan.g, plan.outer,
-        plan.awkward | _layout.APART, plan.length,
-    )  # fmt: skip
-    args += (states, imaginary) if second else (bool(omit), states, imaginary)
-    row_bytes = plan.length * _sums.element_bytes(walk)
-    _launch.launch(report.pairs, args, plan.rows, row_bytes, inputs.threads)
-    for piece in _sums.pieces(walks):
-        rows = slice(piece.first_row, piece.first_row + piece.rows)
-        for place, sums in zip(
-            report.squares, _sums.partials(walks, hows, piece, inputs.threads), strict=True
-        ):
-            states[rows, place : place + 3] = sums[:, :3]
-            if second and place == 0:
-                states[rows, DROPPED] = sums[:, 6]
-    return states, imaginary
 
 
 def block_states(inputs: Inputs) -> np.ndarray:
@@ -306,3 +268,38 @@ def _fill(
         if blocks > 1:
             args = (totals, made.single, first, reals, counts, 0, n_rows)
             _launch.call(_launch.kernel(report.totals), args)
+
+
+def _fill_complex(
+    made: Made, inputs: Inputs, walk: Walk, reals: np.ndarray, counts: np.ndarray, mean: np.ndarray
+) -> None:
+    """As `_fill`, with the complex number of each row in `mean`."""
+    report, plan, threads = made.report, walk.plan, inputs.threads
+    blocks, nothing = -(-plan.length // BLOCK), np.array(report.nothing)
+    units = _sums.UNITS // 2  # of two states each
+    at_once, step = min(blocks, units), max(1, units // blocks)
+    unit_bytes = min(plan.length, BLOCK) * _sums.element_bytes(walk)
+    fold, tell = _launch.kernel(report.fold), _launch.kernel(report.totals)
+    common: tuple[Any, ...] = walk.arrays, made.how, walk.wide, plan.g, plan.outer, plan.awkward
+    common += (*_alone(inputs, walk), plan.length)
+    for first in range(0, plan.rows, step):
+        rows = min(step, plan.rows - first)
+        totals = [np.tile(nothing, (rows if blocks > 1 else 0, 1)) for _ in range(2)]
+        for block in range(0, blocks, at_once):
+            n = min(at_once, blocks - block)
+            states = [np.empty((rows * n, len(nothing))) for _ in range(2)]
+            args = (*common, first, block, n, *states)
+            _launch.launch(report.pairs, args, rows * n, unit_bytes, threads)
+            for own, total in zip(states, totals, strict=True) if blocks > 1 else ():
+                _launch.call(fold, (own, n, total, 0, rows))
+        real, imaginary = totals if blocks > 1 else states
+        if made.report is DESCRIBE:  # squares about the mean of both parts
+            a, b = real[:, 6], imaginary[:, 6]
+            both = a + b
+            back = both - a
+            real[:, 7] += imaginary[:, 7] + ((a - (both - back)) + (b - back))
+            real[:, 6] = both
+        part = slice(first, first + rows)
+        for total, own in ((imaginary, mean.imag), (real, mean.real)):
+            _launch.call(tell, (total, made.single, first, reals, counts, 0, rows))
+            own[part] = reals[report.mean, part]

@@ -100,6 +100,33 @@ def test_describe_of_equal_complex_sizes_gives_the_first():
     assert describe(z).peak_index == 700
 
 
+def test_describe_of_complex_sizes_an_ulp_apart_gives_the_first_of_the_largest():
+    angles = np.random.default_rng(4).uniform(0, 2 * np.pi, 3000)
+    z = np.cos(angles) + 1j * np.sin(angles)
+    squares = [a * a + b * b for a, b in zip(fractions(z.real), fractions(z.imag), strict=True)]
+    sizes = [math.isqrt(s.numerator * 4**200 // s.denominator) / 2**200 for s in squares]
+    found = describe(z)
+    assert (found.peak, found.peak_index) == (max(sizes), sizes.index(max(sizes)))
+
+
+def test_describe_of_long_complex_row_has_the_same_bits_on_all_threads():
+    z = make((1, 10 * LENGTH), C16, seed=6)[0]
+    z[7 * LENGTH] = 99j
+    found = describe(z)
+    same_fields(found, describe(z, threads=1))
+    assert (found.peak_index, found.count) == (7 * LENGTH, z.size)
+    assert found.mean == pytest.approx(z.mean(), rel=1e-12)
+    assert found.std == pytest.approx(z.std(), rel=1e-12)
+
+
+def test_describe_of_complex_values_beside_a_far_one_keeps_their_sums():
+    z = make((1, 3000), C16, seed=6)[0]
+    z[[1500, 1501]] = [2.0**600, -(2.0**600)]
+    found = describe(z)
+    assert found.mean == pytest.approx(np.delete(z, [1500, 1501]).sum() / z.size, rel=1e-12)
+    assert (found.peak, found.peak_index) == (2.0**600, 1500)
+
+
 def test_describe_of_complex_zeros_has_no_crest():
     found = describe(np.zeros((2, 9), C16))
     np.testing.assert_array_equal([found.crest, found.peak_share], np.nan)

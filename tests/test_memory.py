@@ -46,6 +46,8 @@ CALLS = {
     "masked_scaling": lambda a: unit_rms(a["first"], where=a["where"], out=a["out"]),
     "describe": lambda a: describe(a["x"], axis=0, where=a["where"]),
     "compare": lambda a: compare(a["first"], a["second"]),
+    "describe_complex": lambda a: describe(a["z"]),
+    "compare_complex": lambda a: compare(a["x"], a["z"], axis=0),
     "dose": lambda a: apply_dose(a["h"], a["u"], 0.1, out=a["h"]),
     "dose_elsewhere": lambda a: apply_dose(a["h"].T, a["u"], 0.1, axis=0, out=a["x32"].T),
     "dose_measured": lambda a: measure_dose(
