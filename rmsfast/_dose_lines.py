@@ -4,7 +4,8 @@ The request is one product of float32, at most SURE last places from the one rou
 float64; where that could matter for the bfloat16 next to it, the line is done in float64. The
 sum of two bfloat16 in float32 can be rounded again (24 >= 2 * 8 + 2: Figueroa 1995).
 
-Vectors have LANES lanes, so that all sums of a report stay in the registers of any processor.
+Sums have LANES lanes, so that all of a report stay in the registers of any processor, and add up
+alike; the edits themselves have as many lanes as a register holds.
 """
 
 from llvmlite import ir
@@ -28,6 +29,7 @@ from rmsfast._vectors import (
     Emitter,
     absent,
     bits_of,
+    x86_has,
 )
 
 LINE = 32  # coordinates of a cache line
@@ -42,11 +44,12 @@ ROUNDED = 2 * SCRATCH  # bytes from an edited piece to its rounded requests
 
 
 class Lines:
-    """Lines of bfloat16 as vectors of float32: even and odd coordinates of one half, the other."""
+    """Lines of bfloat16 as vectors of float32: even and odd coordinates of each part."""
 
     def __init__(self, em):
         self.em, self.b = em, em.b
-        self.narrow = Emitter(em.context, em.b, lanes=2 * LANES)  # half a line
+        self.narrow = Emitter(em.context, em.b, lanes=2 * em.lanes)  # a part of a line
+        self.parts = LINE // self.narrow.lanes
         self.floats, self.integers = em.vector(F32), em.vector(I32)
         self.codes = self.narrow.vector(I16)
 
@@ -59,26 +62,33 @@ class Lines:
         return self.b.gep(pointer, [self.b.mul(number, I64(stride))])
 
     def load(self, pointer):
-        """The codes of both halves."""
-        return [self.narrow.stored("bfloat16", pointer, I64(32 * j)) for j in (0, 1)]
+        """The codes of each part."""
+        size = 2 * self.narrow.lanes
+        return [self.narrow.stored("bfloat16", pointer, I64(size * j)) for j in range(self.parts)]
+
+    def singles_places(self):
+        """Bytes of a line of float32 from which on even and odd coordinates of each part lie."""
+        size = 4 * self.em.lanes
+        return [I64(size * j + side) for j in range(self.parts) for side in (0, 2 * LINE)]
 
     def load_singles(self, pointer):
         """Float32 that lie parted in even and odd coordinates of the line."""
-        return [self.em.stored("float32", pointer, I64(32 * k)) for k in (0, 2, 1, 3)]
+        return [self.em.stored("float32", pointer, place) for place in self.singles_places()]
 
     def store_singles(self, pointer, vectors):
-        for k, v in zip((0, 2, 1, 3), vectors, strict=True):
-            p = self.b.bitcast(self.b.gep(pointer, [I64(32 * k)]), v.type.as_pointer())
+        for place, v in zip(self.singles_places(), vectors, strict=True):
+            p = self.b.bitcast(self.b.gep(pointer, [place]), v.type.as_pointer())
             self.b.store(v, p).align = 4
 
-    def store(self, pointer, halves, past=False):
-        for j, codes in enumerate(halves):
-            store_lanes(self.narrow, "bfloat16", pointer, I64(LINE // 2 * j), codes, None, past)
+    def store(self, pointer, parts, past=False):
+        for j, codes in enumerate(parts):
+            index = I64(self.narrow.lanes * j)
+            store_lanes(self.narrow, "bfloat16", pointer, index, codes, None, past)
 
-    def split(self, halves):
+    def split(self, parts):
         """Float32 of codes."""
         vectors = []
-        for codes in halves:
+        for codes in parts:
             words = self.b.bitcast(codes, self.integers)
             vectors += [self.b.shl(words, self.em.like(words, 16)), self.upper(words)]
         return [self.b.bitcast(v, self.floats) for v in vectors]
@@ -88,15 +98,15 @@ class Lines:
 
     def words(self, vectors, upper):
         """The upper or the lower 16 bits of float32."""
-        b, em, halves = self.b, self.em, []
+        b, em, parts = self.b, self.em, []
         vectors = [b.bitcast(v, self.integers) for v in vectors]
         for even, odd in zip(vectors[::2], vectors[1::2], strict=True):
             if upper:
                 both = b.or_(b.lshr(even, em.like(even, 16)), self.upper(odd))
             else:
                 both = b.or_(b.and_(even, em.like(even, 0xFFFF)), b.shl(odd, em.like(odd, 16)))
-            halves.append(b.bitcast(both, self.codes))
-        return halves
+            parts.append(b.bitcast(both, self.codes))
+        return parts
 
     def nearest(self, vectors, tie):
         """Float32 as bfloat16, up to a tie, and words that are at most 2 * SURE close to one."""
@@ -106,19 +116,19 @@ class Lines:
 
     def nearest_even(self, vectors, one, sign):
         """Codes of float32."""
-        b, halves = self.b, []
+        b, parts = self.b, []
         for low, code in zip(self.words(vectors, False), self.words(vectors, True), strict=True):
             last = b.and_(code, one)
             up = b.icmp_signed(">", b.xor(low, sign), b.neg(last))  # as if unsigned
-            halves.append(b.sub(code, b.sext(up, code.type)))
-        return halves
+            parts.append(b.sub(code, b.sext(up, code.type)))
+        return parts
 
     def mask(self, lanes):
-        """Bits of a line from the lanes of its halves."""
+        """Bits of a line from the lanes of its parts."""
         return self.b.bitcast(self.narrow.join(lanes), I32)
 
     def any(self, lanes):
-        return self.em.call(f"llvm.vector.reduce.or.v{2 * LANES}i1", I1, lanes)
+        return self.em.call(f"llvm.vector.reduce.or.v{self.narrow.lanes}i1", I1, lanes)
 
 
 def most(em, vectors, sign=">"):
@@ -145,14 +155,18 @@ class Piece:
     def __init__(self, em, single, clean, direct, target, factor, first):
         """single, direct: the direction as `quick_run` takes it, and in float64."""
         self.em, self.b, self.lines = em, em.b, Lines(em)
+        if x86_has(em.context, "avx512bw"):
+            self.wide = Lines(Emitter(em.context, em.b, 2 * LANES))
+        else:
+            self.wide = self.lines
         self.single, self.words = single
         self.clean, self.direct, self.target, self.first = clean, direct, target, first
         self.rounded = em.b.gep(target, [I64(ROUNDED)])
         self.factor, self.scale = factor, em.splat(em.b.fptrunc(factor, F32))
-        self.size_bits = self.lines.held(0x7FFF7FFF, self.lines.codes)
+        self.size_bits = self.wide.held(0x7FFF7FFF, self.wide.codes)
 
-    def singles(self, k):
-        return self.lines.load_singles(self.lines.place(self.single, k, 4 * LINE))
+    def singles(self, lines, k):
+        return lines.load_singles(lines.place(self.single, k, 4 * LINE))
 
     def states(self, k):
         """Clean and edited state of line k."""
@@ -160,16 +174,18 @@ class Piece:
         return [self.lines.split(self.lines.load(self.lines.place(p, k))) for p in pointers]
 
     def requests(self, k, j, in_single):
-        """Codes of the rounded requests of half a line, each from float64."""
-        b, em = self.b, self.lines.narrow
-        offset = b.add(b.mul(k, I64(8 * LINE)), I64(4 * LINE * j))
+        """Codes of the rounded requests of part j of a line, each from float64."""
+        b, em = self.b, self.wide.narrow
+        offset = b.add(b.mul(k, I64(8 * LINE)), I64(8 * em.lanes * j))
         q = b.fmul(em.stored("float64", self.direct, offset), em.splat(self.factor))
         made = b.fpext(b.fptrunc(q, em.vector(F32)), q.type)
         return narrowed(em, "bfloat16", b.select(em.splat(in_single), made, q))
 
     def edit(self, number, past, in_single, ahead, reported):
         """Write the edited lines; the largest |c| of each lane, its line, and what is unchanged."""
-        b, em, lines = self.b, self.em, self.lines
+        b, lines = self.b, self.wide
+        em = lines.em
+        scale = em.splat(b.fptrunc(self.factor, F32))
         tie = lines.held(0x8000 + SURE, lines.integers)
         near, one, sign = (lines.held(n * 0x10001, lines.codes) for n in (2 * SURE, 1, 0x8000))
         zero = ir.Constant(lines.codes, None)
@@ -179,7 +195,7 @@ class Piece:
             k = loop.index
             here, place = lines.place(self.clean, k), lines.place(self.target, k)
             prefetch(em, here, ahead, FAR)
-            r, low = lines.nearest([b.fmul(v, self.scale) for v in self.singles(k)], tie)
+            r, low = lines.nearest([b.fmul(v, scale) for v in self.singles(lines, k)], tie)
             cells = [cgutils.alloca_once_value(b, v) for v in r]
             some = lines.any(b.icmp_unsigned("<=", most(em, low, "<"), near))
             with b.if_then(some, likely=False):
@@ -215,7 +231,7 @@ class Piece:
 
     def peak(self, largest, line):
         """The largest |c|, and the first coordinate of it."""
-        b, em, lines = self.b, self.em, self.lines
+        b, em, lines = self.b, self.em, self.wide
         size = reduced(em, "umax", largest)
         equal = b.icmp_unsigned("==", largest, lines.narrow.splat(size))
         k = b.zext(reduced(em, "umin", b.select(equal, line, em.like(line, LINES))), I64)
@@ -232,7 +248,7 @@ class Piece:
         left = cgutils.alloca_once_value(b, em.fill(I32, LINES - 1))
         bits = lines.held(0x80000000 - LINES, lines.integers)
         with cgutils.for_range(b, number) as loop:
-            (c, a), u = self.states(loop.index), self.singles(loop.index)
+            (c, a), u = self.states(loop.index), self.singles(lines, loop.index)
             q = [b.fmul(v, self.scale) for v in u]
             r = lines.load_singles(lines.place(self.rounded, loop.index, 4 * LINE))
             errors = [sums.compare(*v, self.scale) for v in zip(c, a, q, r, u, strict=True)]
@@ -248,7 +264,7 @@ class Piece:
         b, em = self.b, self.em
         (c, a), places = self.states(k), []
         d = [b.fsub(v, w) for v, w in zip(a, c, strict=True)]
-        pairs = zip(d, self.singles(k), strict=True)
+        pairs = zip(d, self.singles(self.lines, k), strict=True)
         errors = [sums.beside(v, u, b.fmul(u, self.scale), self.scale) for v, u in pairs]
         bits = em.fill(I32, 0x7FFFFFFF)
         errors = [b.and_(b.bitcast(v, bits.type), bits) for v in errors]
