@@ -52,11 +52,18 @@ class Lines:
         self.parts = LINE // self.narrow.lanes
         self.floats, self.integers = em.vector(F32), em.vector(I32)
         self.codes = self.narrow.vector(I16)
+        self.above = em.fill(I32, 0xFFFF0000)
+        if em.lanes > LANES:  # held, or LLVM would make a permutation of masks and shifts: slower
+            self.above = self.held(0xFFFF0000, self.integers)
 
     def held(self, bits, kind):
         """A constant that loops keep: LLVM would look it up, by its address, every time."""
+        return self.b.bitcast(self.em.splat(self.hidden(I32(bits))), kind)
+
+    def hidden(self, bits):
+        """A number of which LLVM knows nothing."""
         call = ir.InlineAsm(ir.FunctionType(I32, [I32]), "", "=r,0", side_effect=False)
-        return self.b.bitcast(self.em.splat(self.b.call(call, [I32(bits)])), kind)
+        return self.b.call(call, [bits])
 
     def place(self, pointer, number, stride=2 * LINE):
         return self.b.gep(pointer, [self.b.mul(number, I64(stride))])
@@ -94,7 +101,7 @@ class Lines:
         return [self.b.bitcast(v, self.floats) for v in vectors]
 
     def upper(self, v):
-        return self.b.and_(v, self.em.like(v, 0xFFFF0000))
+        return self.b.and_(v, self.above)
 
     def words(self, vectors, upper):
         """The upper or the lower 16 bits of float32."""
@@ -104,7 +111,7 @@ class Lines:
             if upper:
                 both = b.or_(b.lshr(even, em.like(even, 16)), self.upper(odd))
             else:
-                both = b.or_(b.and_(even, em.like(even, 0xFFFF)), b.shl(odd, em.like(odd, 16)))
+                both = b.or_(b.and_(even, b.not_(self.above)), b.shl(odd, em.like(odd, 16)))
             parts.append(b.bitcast(both, self.codes))
         return parts
 
@@ -114,14 +121,17 @@ class Lines:
         bits = [b.add(b.bitcast(v, self.integers), tie) for v in vectors]
         return [b.bitcast(self.upper(v), self.floats) for v in bits], self.words(bits, False)
 
-    def nearest_even(self, vectors, one, sign):
-        """Codes of float32."""
+    def nearest_even(self, vectors, one):
+        """Codes of float32; one: held, or LLVM would make a mask of what is 0 or 1."""
         b, parts = self.b, []
         for low, code in zip(self.words(vectors, False), self.words(vectors, True), strict=True):
-            last = b.and_(code, one)
-            up = b.icmp_signed(">", b.xor(low, sign), b.neg(last))  # as if unsigned
-            parts.append(b.sub(code, b.sext(up, code.type)))
+            tie = b.sub(self.narrow.like(code, 0x8000), b.and_(code, one))
+            over = self.unsigned("usub.sat", low, tie)
+            parts.append(b.add(code, self.unsigned("umin", over, one)))
         return parts
+
+    def unsigned(self, name, v, w):
+        return self.em.call(f"llvm.{name}.v{v.type.count}i16", v.type, v, w)
 
     def mask(self, lanes):
         """Bits of a line from the lanes of its parts."""
@@ -185,9 +195,11 @@ class Piece:
         """Write the edited lines; the largest |c| of each lane, its line, and what is unchanged."""
         b, lines = self.b, self.wide
         em = lines.em
-        scale = em.splat(b.fptrunc(self.factor, F32))
+        # Hidden, or the sums would take theirs from the wider one, which is not at hand there.
+        scale = b.bitcast(b.fptrunc(self.factor, F32), I32)
+        scale = em.splat(b.bitcast(lines.hidden(scale), F32))
         tie = lines.held(0x8000 + SURE, lines.integers)
-        near, one, sign = (lines.held(n * 0x10001, lines.codes) for n in (2 * SURE, 1, 0x8000))
+        near, one = (lines.held(n * 0x10001, lines.codes) for n in (2 * SURE, 1))
         zero = ir.Constant(lines.codes, None)
         unchanged = cgutils.alloca_once_value(b, I32(0))
         peak, peak_line, at = (cgutils.alloca_once_value(b, zero) for _ in range(3))
@@ -207,7 +219,7 @@ class Piece:
                     b.store(v, cell)
             r, codes = [b.load(cell) for cell in cells], lines.load(here)
             sums = [b.fadd(v, w) for v, w in zip(lines.split(codes), r, strict=True)]
-            changed = lines.nearest_even(sums, one, sign)
+            changed = lines.nearest_even(sums, one)
             with b.if_else(past) as (yes, no):
                 with yes:
                     lines.store(place, changed, past=True)
