@@ -443,11 +443,6 @@ def check_result(function: str, out: Any, x: np.ndarray, dtype: np.dtype) -> Non
         raise fail(function, "out", "be aligned and of native byte order", "one that is not")
 
 
-def check_kernels(function: str, kernels: Any) -> None:
-    if kernels is None:
-        raise RuntimeError(f"{function}: Numba must be importable, got NumPy alone")
-
-
 def doses(function: str, argument: str, given: Any) -> np.ndarray:
     """Finite numbers along one axis, or a single one."""
     found = real(function, argument, given).array

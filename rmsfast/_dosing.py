@@ -218,21 +218,19 @@ class Dosing:
         """As `run`, by the definition in NumPy; the fields are always made."""
         from rmsfast.reference import doses
 
-        order = (*(k for k in range(len(self.shape)) if k not in self.axes), *self.axes)
-        rows = math.prod(self.rows_shape), math.prod(self.lengths)
-
-        def states(array: Array, kind: str) -> Array:
-            found = _formats.decoded(array, kind).astype(np.float64)
-            return found.transpose(order).reshape(rows)
-
         shape = (*self.rows_shape, alphas.shape[1])
-        if not rows[0]:
+        if not math.prod(shape):
             return {name: np.zeros(shape) for name in DoseReport.names()}
-        kept = _layout.chosen(self.masks)
+        kept, order = _layout.chosen(self.masks), self._order()
+        given = [
+            self._as_rows(_formats.decoded(a, s.kind))
+            for a, s in zip(self.arrays, self.sources, strict=True)
+        ]
+        rows = given[0].shape
         keep = np.ones(rows, bool) if kept is None else kept.transpose(order).reshape(rows)
-        given = [states(a, s.kind) for a, s in zip(self.arrays, self.sources, strict=True)]
         scales = None if self.scales is None else self.scales.reshape(-1)
-        u, units, sizes = states(*self.direction), self.unit.reshape(-1), self.rms_u.reshape(-1)
+        u = self._as_rows(_formats.decoded(*self.direction))
+        units, sizes = self.unit.reshape(-1), self.rms_u.reshape(-1)
         cast = len(given) == 1 and self.sources[0].kind != storage
         found = []
         for alpha in np.broadcast_to(alphas, (rows[0], alphas.shape[1])).T:
@@ -257,6 +255,15 @@ class Dosing:
                     np.copyto(target, codes, where=edited.reshape(whole))
         return {name: np.stack([f[name] for f in found], -1).reshape(shape) for name in found[0]}
 
+    def _order(self) -> tuple[int, ...]:
+        """The axes, those of the rows first."""
+        return (*(k for k in range(len(self.shape)) if k not in self.axes), *self.axes)
+
+    def _as_rows(self, values: Array) -> Array:
+        """Numbers as float64, a row after the other."""
+        rows = math.prod(self.rows_shape), math.prod(self.lengths)
+        return values.astype(np.float64).transpose(self._order()).reshape(rows)
+
     def _quick(self, storage: str, way: tuple[int, ...]) -> bool:
         """Whether edits are of the usual kind: _doses.plain_run serves, or a faster one."""
         mode, saturate, _, add_first, edit_format, _ = way
@@ -276,9 +283,13 @@ class Dosing:
 
     def floors(self, storage: str, tolerance: float) -> Array:
         """The smallest dose of each row."""
-        _arguments.check_kernels(self.function, _launch.kernels())
         rows = math.prod(self.rows_shape)
         floors = np.empty(rows)
+        if rows and not _launch.kernels():
+            from rmsfast.reference import doses
+
+            h = _formats.decoded(self.arrays[0], self.sources[0].kind)
+            return doses.floors(self._as_rows(h), storage, tolerance)
         if rows:
             self.along_nothing()
             walk, target = self.walk(storage, None)

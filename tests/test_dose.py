@@ -11,6 +11,7 @@ from formats import CODES, DTYPES, EDIT, LIMITS, OWN, SUM, philox, rounded, spac
 from zoo import LAYOUTS, assert_same_bits, plain
 
 from rmsfast import apply_dose, dose_floor, measure_dose, predict_dose, rms, round_to
+from rmsfast.reference.doses import floors
 
 BF16 = DTYPES["bfloat16"]
 MODES = ["nearest_even", "toward_zero", "stochastic"]
@@ -683,10 +684,10 @@ def test_apply_dose_in_place_takes_a_direction_out_of_the_rows():
 # The smallest dose ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("storage", "expected"),
-    [("bfloat16", 0.017), ("float16", 0.0021), ("float8_e4m3fn", 0.30), ("float32", 2.6e-7)],
-)
+FLOORS = {"bfloat16": 0.017, "float16": 0.0021, "float8_e4m3fn": 0.30, "float32": 2.6e-7}
+
+
+@pytest.mark.parametrize(("storage", "expected"), FLOORS.items())
 def test_dose_floor_of_normal_rows_is_known(storage, expected):
     floor = dose_floor(rows((8, 4096)), storage=storage)
     np.testing.assert_allclose(np.median(floor), expected, rtol=0.04)
@@ -709,6 +710,14 @@ def test_dose_floor_of_rows_that_have_none():
     assert dose_floor(h[3]).shape == ()
     with pytest.raises(ValueError, match="dose_floor: tolerance must be between 0 and 1, got 1"):
         dose_floor(h, tolerance=1.0)
+
+
+@pytest.mark.parametrize("tolerance", [0.02, 0.3])
+@pytest.mark.parametrize("storage", FLOORS)
+def test_dose_floor_is_that_of_the_definition(storage, tolerance):
+    h = rows((4, 300)) * np.geomspace(1e-4, 30.0, 300)
+    expected = floors(h, storage, tolerance)
+    np.testing.assert_allclose(dose_floor(h, storage=storage, tolerance=tolerance), expected, 1e-6)
 
 
 def test_dose_floor_along_an_axis_is_that_of_rows():

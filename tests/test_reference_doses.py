@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 from formats import stored
-from test_dose import MODES, PATHS, SEED, assert_report, assert_values, emulated, rows, special_rows
+from test_dose import (
+    FLOORS,
+    MODES,
+    PATHS,
+    SEED,
+    assert_report,
+    assert_values,
+    emulated,
+    rows,
+    special_rows,
+)
 from zoo import assert_same_bits
 
 from rmsfast import _launch, apply_dose, dose_floor, measure_dose, predict_dose
@@ -52,8 +62,6 @@ def test_apply_dose_without_numba_refuses_as_ever():
         apply_dose(h, np.ones(8), 0.1)
     with pytest.raises(ValueError, match="apply_dose: h must fit into float16"):
         apply_dose(h + 60000, np.ones(8), 0.5, overflow="raise")
-    with pytest.raises(RuntimeError, match="dose_floor: Numba must be importable"):
-        dose_floor(h)
     assert apply_dose(h[:0], np.ones(8), 0.1).report.cosine.shape == (0,)
 
 
@@ -64,3 +72,19 @@ def test_measure_dose_without_numba_takes_a_request():
     np.testing.assert_allclose(report.rms_requested, np.sqrt(np.mean(u**2, axis=-1)), rtol=1e-12)
     np.testing.assert_allclose(report.cosine, 1.0)
     assert np.isnan(measure_dose(clean, clean + u, **sources).cosine).all()
+
+
+@pytest.mark.parametrize(("storage", "expected"), FLOORS.items())
+def test_dose_floor_without_numba_of_normal_rows_is_known(storage, expected):
+    floor = dose_floor(rows((8, 4096)), storage=storage)
+    np.testing.assert_allclose(np.median(floor), expected, rtol=0.04)
+
+
+def test_dose_floor_without_numba_along_an_axis_is_that_of_rows():
+    h = rows((6, 5)).astype(np.float32)
+    h[:, 1], h[2, 3] = 0, np.inf
+    found = dose_floor(h, axis=0, tolerance=0.3)
+    np.testing.assert_array_equal(np.isnan(found), [False, True, False, True, False])
+    np.testing.assert_array_equal(found[0], dose_floor(h[:, 0].copy(), tolerance=0.3))
+    assert np.isinf(dose_floor(h[0], storage="float8_e5m2", tolerance=0.01))
+    assert dose_floor(h[:0]).shape == (0,)

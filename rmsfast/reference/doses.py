@@ -8,7 +8,7 @@ import numpy as np
 
 from rmsfast.reference._formats import FORMATS, encode
 from rmsfast.reference._numbers import Array
-from rmsfast.reference.rounding import make_odd, rounded, words
+from rmsfast.reference.rounding import make_odd, rounded, spacing, words
 
 MODES = ("nearest_even", "toward_zero", "stochastic")
 EDIT_FORMATS = ("float64", "float32", *FORMATS)
@@ -123,3 +123,38 @@ def fields(
 def codes(values: Array, storage: str) -> Array:
     """Values of a storage format as it stores them."""
     return encode(values, storage) if storage in FORMATS else values.astype(storage)
+
+
+@np.errstate(all="ignore")
+def floors(h: Array, storage: str, tolerance: float) -> Array:
+    """The dose of each row whose edit is expected to be realised within a tolerance.
+
+    Of an edit of deviation s the mean square of what is lost, over s**2, is to be tolerance**2, of
+    which rounding the edit itself takes its part (see `rmsfast.dose_floor`).
+    """
+    allowed = tolerance**2 - (0.29 * float(spacing(np.array(1.0), storage))) ** 2
+    c, _ = rounded(h, storage, MODES[0], False, None)
+    found = np.full(len(c), np.nan)
+    for k, row in enumerate(c):
+        size = np.sqrt(np.mean(row * row))
+        if not 0 < size < np.inf:
+            continue
+        steps, counts = np.unique(spacing(row, storage), return_counts=True)
+        shares = counts / row.size
+        low, high = 0.0, np.inf
+        if allowed > 0:
+            high = np.sqrt((shares * steps**2).sum() / 12 / allowed) / size
+        for _ in range(50 if allowed > 0 else 0):
+            middle = 0.5 * (low + high)
+            s = middle * size
+            lost = (shares * (steps / s) ** 2 * lost_square(s / steps)).sum()
+            low, high = (middle, high) if lost > allowed else (low, middle)
+        found[k] = high
+    return found
+
+
+def lost_square(t: Array) -> Array:
+    """Mean square of what rounding to integers does to normal numbers of deviation t."""
+    k = np.arange(1, 40)
+    waves = (-1.0) ** k / (np.pi * k) ** 2 * np.exp(-2 * (np.pi * k * t[..., np.newaxis]) ** 2)
+    return np.where(t < 0.06, t * t, 1 / 12 + waves.sum(axis=-1))

@@ -52,21 +52,27 @@ def rounded(v: Array, format: str, rounding: str, saturate: bool, word: Any) -> 
 
     word: random numbers of 32 bits, for stochastic rounding.
     """
-    fraction, least, largest, infinite = _limits(format)
-    size, special = np.abs(v), np.isinf(v)
-    spacing = np.ldexp(1.0, np.maximum(np.frexp(size)[1] - 1, least) - fraction)
-    steps = np.where(special, np.inf, size / spacing)
+    _, _, largest, infinite = _limits(format)
+    size, special, step = np.abs(v), np.isinf(v), spacing(v, format)
+    steps = np.where(special, np.inf, size / step)
     if rounding == "nearest_even":
         steps = np.rint(steps)
     elif rounding == "toward_zero":
         steps = np.floor(steps)
     else:
         steps = np.floor(steps) + ((steps - np.floor(steps)) * 2.0**32 > word)
-    size = steps * spacing
+    size = steps * step
     beyond = size > largest
     stop = saturate | ((rounding == "toward_zero") & ~special)
     size = np.where(beyond, np.where(stop, largest, np.inf), size)
     return np.copysign(size, v), beyond & ~(special & infinite)
+
+
+def spacing(v: Array, format: str) -> Array:
+    """The spacing of a format at each value."""
+    fraction, least, *_ = _limits(format)
+    exponent = np.where(v == 0, least, np.frexp(v)[1] - 1)
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, least) - fraction))
 
 
 def _limits(format: str) -> tuple[int, int, float, bool]:
