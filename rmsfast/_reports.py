@@ -1,6 +1,7 @@
 """How `describe` and `compare` are made: states of blocks, their totals, what is told of rows."""
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,18 +160,24 @@ def _reports(made: Made, inputs: Inputs) -> tuple[list[Any], list[Any]]:
     return [shaped(r) for r in found], [shaped(c) for c in counts]
 
 
-def block_states(inputs: Inputs) -> np.ndarray:
-    """The states of the blocks of rows of real numbers, rows in C order x blocks x fields."""
+def block_states(
+    inputs: Inputs, runs: Callable[[int], Iterable[tuple[int, int]]]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """The states of blocks of rows of real numbers, rows in C order x blocks x fields.
+
+    `runs` tells, of so many blocks, the first of neighbours, with which each comes, and how many.
+    """
     made = made_of(inputs)
     walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
-    tiles, rows = _Tiles.of(walk), walk.plan.rows
-    states = np.empty((rows * tiles.blocks, len(made.report.nothing)))
-    nowhere = np.empty((0, 0)), np.empty((0, 0), np.int64)
-    args = tiles.arguments(made, walk, _alone(inputs, walk), 0, 0, tiles.blocks, states, *nowhere)
-    units = tiles.groups * tiles.blocks
-    _launch.launch(made.report.blocks, args, units, tiles.unit_bytes, inputs.threads)
-    shape = (rows, tiles.blocks, states.shape[-1])
-    return _layout.in_order(states.reshape(shape), walk.plan).reshape(shape)
+    tiles, rows, fields = _Tiles.of(walk), walk.plan.rows, len(made.report.nothing)
+    alone, nowhere = _alone(inputs, walk), (np.empty((0, 0)), np.empty((0, 0), np.int64))
+    for first, count in runs(tiles.blocks):
+        states = np.empty((rows * count, fields))
+        args = tiles.arguments(made, walk, alone, 0, first, count, states, *nowhere)
+        units = tiles.groups * count
+        _launch.launch(made.report.blocks, args, units, tiles.unit_bytes, inputs.threads)
+        shape = (rows, count, fields)
+        yield first, _layout.in_order(states.reshape(shape), walk.plan).reshape(shape)
 
 
 def reports_of(made: Made, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -145,9 +145,13 @@ def _rows(
     cuts = series.views(cut)
     operands: list[Operand] = [cuts.x, None, None, *_layout.around(cuts.masks)]
     walk = _layout.walk(cuts.x[0].shape, (axis + 1,), operands)
+    ordered = result.transpose([k - (k > axis) for k in walk.plan.order])
+    if ordered.flags.c_contiguous:
+        _sums.roots(walk, how, ordered.reshape(-1), None, threads)
+        return
     found = np.empty(walk.plan.rows, result.dtype)
     _sums.roots(walk, how, found, None, threads)
-    result[...] = _layout.in_order(found, walk.plan)
+    ordered[...] = found.reshape(ordered.shape)
 
 
 class _Sliding:

@@ -201,19 +201,18 @@ class Windowed:
             _arguments.check_overlap(function, out, self.source)
         if _launch.kernels() is None:
             return self._by_reference(nan_policy, dtype, out)
-        wide = not (dtype == np.float32 and self.default == "float32")
         found = np.empty(0)
-        if out is not None and nan_policy != "raise" and _plain(out, wide):
+        if out is not None and nan_policy != "raise" and self.writes_to(out):
             found = out
         if found is not out or np.may_share_memory(found, self.source):
-            found = np.empty(self.result_shape, np.float64 if wide else np.float32)
+            found = np.empty(self.result_shape, self._roots(dtype))
         if found.size:
             omit = nan_policy == "omit"
             series = Series((self.array, self.kind), self.masks, self.axis, omit)
             exact = _sums.exact((self.kind,), found.dtype, False)
             _window_sums.roots(series, self.windows, found, exact, self.threads)
         if nan_policy == "raise":
-            self._refuse_nan(found)
+            self.refuse_nan(found)
         if found is out:
             return out
         if found.dtype != dtype:
@@ -246,8 +245,20 @@ class Windowed:
         options |= {"nan_policy": nan_policy, "dtype": dtype, "out": out}
         return reference.rms_windows(self.given, self.window, **options)
 
-    def _refuse_nan(self, found: np.ndarray) -> None:
+    def writes_to(self, out: np.ndarray) -> bool:
+        """Whether kernels can write their roots to an array."""
+        same = out.dtype == self._roots(out.dtype) and out.dtype.isnative
+        return same and out.flags.aligned
+
+    def _roots(self, dtype: np.dtype) -> np.dtype:
+        """What roots are computed as, before they are rounded."""
+        narrow = dtype == np.float32 and self.default == "float32"
+        return np.dtype(np.float32 if narrow else np.float64)
+
+    def refuse_nan(self, found: np.ndarray) -> None:
         """Refuse windows with a NaN; those that keep no value have no root either."""
+        if not np.isnan(found.max(initial=0.0)):
+            return
         bad = np.isnan(found)
         if self.masks and bad.any():
             kept = _layout.chosen(self.masks)
@@ -255,9 +266,3 @@ class Windowed:
             given = Windowed(self.function, kept, self.window, *around)
             bad &= given.result("propagate", None, None) > 0
         _arguments.check_flags(self.function, ("x",), bad.astype(np.uint8), "raise")
-
-
-def _plain(out: np.ndarray, wide: bool) -> bool:
-    """Whether kernels can write their roots to an array."""
-    same = out.dtype == (np.float64 if wide else np.float32) and out.dtype.isnative
-    return same and out.flags.aligned

@@ -14,14 +14,13 @@ from processes import run
 from zoo import assert_same_bits, make
 
 import rmsfast.files
-from rmsfast import _reports
 from rmsfast._partial import BLOCK
 
 dask = pytest.importorskip("dask")
 import dask.array as da  # noqa: E402
 
 import rmsfast.dask as lazily  # noqa: E402
-from rmsfast.dask import _graphs, _states, files  # noqa: E402
+from rmsfast.dask import _graphs, _states, _windows, files  # noqa: E402
 
 SHAPE = (5, 34)
 CHUNKS = [  # whole, of size 1 and uneven, along either axis and both
@@ -185,6 +184,13 @@ def test_scalings_of_chunks_have_bits_of_whole_array(arrays, chunks, axis):
     check(lazily.rms_norm(lazy, gain, axis=axis), rmsfast.rms_norm(x, gain, axis=axis))
 
 
+@pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
+def test_unit_rms_of_codes_gives_codes(chunks):
+    codes = make(SHAPE, ml_dtypes.bfloat16).view(np.uint16)
+    found = lazily.unit_rms(cut(codes, chunks), format="bfloat16")
+    check(found, rmsfast.unit_rms(codes, format="bfloat16"))
+
+
 def test_scale_to_rms_takes_lazy_targets_and_gives_lazy_sizes(arrays):
     x = arrays[0]
     lazy = cut(x, (2, 7))
@@ -344,51 +350,117 @@ def test_rms_of_too_many_blocks_joins_those_of_a_chunk(monkeypatch):
 # Memory -----------------------------------------------------------------------------------------
 
 
-def held_by(call, *arguments, **options):
-    """Bytes that a call holds at most beside its result."""
-    call(*arguments, **options)
-    tracemalloc.start()
-    try:
-        result = call(*arguments, **options)
-        return tracemalloc.get_traced_memory()[1] - np.asarray(result).nbytes
-    finally:
-        tracemalloc.stop()
+@pytest.fixture
+def held(monkeypatch):
+    """Bytes that each task holds at most beside its result, as tasks run."""
+    found = []
+
+    def measured(task):
+        def run(*blocks, **options):
+            task(*blocks, **options)
+            tracemalloc.start()
+            try:
+                result = task(*blocks, **options)
+                found.append(tracemalloc.get_traced_memory()[1] - result.nbytes)
+            finally:
+                tracemalloc.stop()
+            return result
+
+        return run
+
+    for name in ("states", "combined", "roots", "ratios", "table", "whole", "whole_table"):
+        monkeypatch.setattr(_states, name, measured(getattr(_states, name)))
+    monkeypatch.setattr(_states, "scaled", measured(_states.scaled))
+    monkeypatch.setattr(_windows, "_part", measured(_windows._part))
+    return found
 
 
-@pytest.mark.parametrize("function", ["rms", "describe"])
+HOLDING = {
+    "rms": lambda x, axis: lazily.rms(x, axis=axis, nan_policy="omit"),
+    "over_std": lambda x, axis: lazily.relative_rmse(x, 0.5, reference="std", axis=axis),
+    "over_array": lambda x, axis: lazily.relative_rmse(
+        x, 0.5, reference=da.ones(x.shape[1 + axis], chunks=-1), axis=axis
+    ),
+    "unit_rms": lambda x, axis: lazily.unit_rms(x, axis=axis),
+    "scale_to_rms": lambda x, axis: lazily.scale_to_rms(
+        x, da.ones(x.shape[1 + axis], chunks=-1), axis=axis
+    ),
+    "describe": lambda x, axis: lazily.describe(x, axis=axis),
+    "compare": lambda x, axis: lazily.compare(x, 0.5, axis=axis),
+    "windows": lambda x, axis: lazily.rms_windows(x, 3, hop=1, axis=axis, nan_policy="raise"),
+    "rounded_windows": lambda x, axis: lazily.rms_windows(x, 4, axis=axis, dtype="float16"),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
 @pytest.mark.parametrize(
-    ("shape", "axis"), [((1000, 1000), 0), ((1000, 1000), 1), ((50_000, 20), 1)]
+    ("shape", "chunks", "axis"),
+    [
+        ((200_000, 4), (200_000, 2), -1),
+        ((200_000, 4), (200_000, 4), -1),
+        ((4, 200_000), (2, 200_000), -2),
+    ],
+    ids=str,
 )
-def test_task_holds_its_chunk_states_and_less_than_a_mebibyte(function, shape, axis):
-    # 4 MB of rows that do not follow one another.
-    x = make((shape[0], 4 * shape[1]), np.float32)[:, : shape[1]]
-    options = {"nan_policy": "propagate"}
-    call = _graphs.Call(function, {"x": cut(x, (500, 10))}, options, axis)
-    form = _states.SQUARES if function == "rms" else _states.MOMENTS
-    task = call.task(form)._replace(lengths=(shape[axis],))
-    assert held_by(_states.states, x, task=task) < 1 << 20
+def test_task_holds_its_chunk_result_and_less_than_a_mebibyte(held, name, shape, chunks, axis):
+    x = cut(make(shape, np.float32), chunks)
+    HOLDING[name](x, axis).compute()
+    assert held
+    assert max(held) < 1 << 20
 
 
-def test_task_of_a_table_holds_its_chunk_records_and_less_than_a_mebibyte():
-    x = make((50_000, 20), np.float32)
-    whole = _graphs.Call("describe", {"x": cut(x, (50_000, 20))}, {"nan_policy": "propagate"}, -1)
-    dtype = lazily.describe(cut(x, (50_000, 20))).records.dtype
-    task = whole.task(_states.MOMENTS)
-    assert held_by(_states.whole_table, x, task=task, dtype=dtype) < 1 << 20
-    states = _states.states(x, task=task._replace(lengths=(20,)))
-    made = _reports.made_of(whole.checked)
-    assert held_by(_states.table, states, task=task, made=made, dtype=dtype) < 1 << 20
+@pytest.fixture
+def few_at_a_time(monkeypatch):
+    for module in (_states, _windows):
+        for name in {"NUMBERS", "ROWS", "STATES"} & set(vars(module)):
+            monkeypatch.setattr(module, name, 3)
 
 
-def test_task_of_a_scaling_holds_chunk_result_and_less_than_a_mebibyte():
-    x = make((1000, 1000), np.float32)
-    call = _graphs.Call("rms", {"x": cut(x, (500, 500))}, {"nan_policy": "propagate"}, -1)
-    partials = call.totals(call.task(_states.SQUARES)).compute()
-    options = {"axis": (1,), "dtype": x.dtype, "format": None, "zero": "raise"}
-    held = held_by(
-        _states.scaled, x, partials, function="unit_rms", names=("x", "partials"), options=options
+@pytest.mark.usefixtures("few_at_a_time")
+@pytest.mark.parametrize("chunks", [(5, 34), (4, 33), (5, 7)], ids=str)
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_calls_in_pieces_of_few_rows_have_bits_of_whole_array(arrays, peculiar, chunks, axis):
+    x, y, where, weights = arrays
+    lazy, sizes = cut(x, chunks), rmsfast.rms(x, axis=axis)
+    options = {"axis": axis, "where": where, "weights": weights}
+    check(lazily.rms(lazy, **options, keepdims=True), rmsfast.rms(x, **options, keepdims=True))
+    for reference in ("x", "std", "max", sizes):
+        options = {"axis": axis, "reference": reference}
+        check(lazily.relative_rmse(lazy, y, **options), rmsfast.relative_rmse(x, y, **options))
+    options = {"axis": axis, "return_rms": True}
+    for found, expected in zip(
+        lazily.scale_to_rms(lazy, cut(sizes, -1), **options),
+        rmsfast.scale_to_rms(x, sizes, **options),
+        strict=True,
+    ):
+        check(found, expected)
+    gain = x[0] if axis == -1 else x[:, 0]
+    check(lazily.rms_norm(lazy, gain, axis=axis), rmsfast.rms_norm(x, gain, axis=axis))
+    check_table(
+        lazily.describe(cut(peculiar, chunks), axis=axis), rmsfast.describe(peculiar, axis=axis)
     )
-    assert held < 1 << 20
+    for dtype in (None, "float16"):
+        options = {"axis": axis, "hop": 2, "edge": "centered", "dtype": dtype}
+        check(lazily.rms_windows(lazy, 4, **options), rmsfast.rms_windows(x, 4, **options))
+
+
+@pytest.mark.usefixtures("few_at_a_time")
+@pytest.mark.parametrize(
+    ("shape", "chunks"),
+    [((2, 9 * BLOCK + 5), (2, 2 * BLOCK)), ((4, 6 * BLOCK), (3, 5 * BLOCK + 2))],
+)
+def test_calls_in_pieces_of_few_blocks_have_bits_of_whole_array(shape, chunks):
+    x = make(shape, np.float32)
+    check(lazily.rms(cut(x, chunks)), rmsfast.rms(x))
+    check_table(lazily.describe(cut(x, chunks)), rmsfast.describe(x))
+
+
+def test_task_of_many_rows_counts_all_that_it_refuses():
+    x = np.ones((20_000, 4), np.float32)
+    x[15_000:15_003] = 0.0
+    for chunks in ((20_000, 4), (20_000, 2)):
+        with pytest.raises(ValueError, match=r"got 3 zero rows, the first at index \(15000,\)"):
+            lazily.unit_rms(cut(x, chunks)).compute()
 
 
 # What is lazy -----------------------------------------------------------------------------------

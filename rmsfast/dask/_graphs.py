@@ -85,8 +85,9 @@ class Call:
         """The results of chunks that hold whole rows."""
         task = self.task(SQUARES)._replace(names=(*self.arrays, *names))
         task = task._replace(options=self.options | options)
-        function = partial(_states.whole, task=task, keepdims=len(self.out) == len(self.every))
-        return self.blockwise(function, self.out, self.checked.dtype, *self.operands(), *more)
+        dtype, keepdims = self.checked.dtype, len(self.out) == len(self.every)
+        function = partial(_states.whole, task=task, dtype=dtype, keepdims=keepdims)
+        return self.blockwise(function, self.out, dtype, *self.operands(), *more)
 
     def task(self, form: Form, reference: str | None = None) -> Task:
         rows = math.prod(max(self.chunks[k]) for k in self.rows)
@@ -255,8 +256,10 @@ def scaled(
         first = call.again()
         operands.pop("where", None)
         operands["partials"] = first.totals(first.task(SQUARES)), call.every
-        given["dtype"] = checked.dtype
-    task = partial(_states.scaled, function=function, names=tuple(operands), options=given)
+    task = partial(
+        _states.scaled, function=function, names=tuple(operands), options=given,
+        dtype=checked.dtype,
+    )  # fmt: skip
     pairs = [each for pair in operands.values() for each in pair]
     lengths = dict(enumerate(call.chunks))
     result = call.blockwise(task, call.every, checked.dtype, *pairs, lengths=lengths)
