@@ -16,6 +16,8 @@ WIDTH = 8  # lanes of one vector: one AVX-512 register, two AVX2, four SSE2 or N
 CONTINUED_TILE = 512  # rows whose lanes stay in cache while sums are continued
 EMPTY = (0.0, 0.0, 1.0e6, 0.0, 0.0, 1.0e6, 0.0, 0.0)  # exponents that yield to any other
 EMPTY_EXTENT = (*EMPTY, np.inf, 0.0, -np.inf, 0.0)
+# Sums of real and imaginary parts as pairs, their exponent, the weight; the largest |z|.
+EMPTY_COMPLEX = (0.0, 0.0, 0.0, 0.0, 1.0e6, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def empty(rows: int, fields: int = FIELDS) -> np.ndarray:

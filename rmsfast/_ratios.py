@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _launch, _layout, _sums
+from rmsfast import _arguments, _launch, _layout, _partial, _sums
 from rmsfast._inputs import Inputs
 from rmsfast._partial import BLOCK
 
@@ -144,12 +144,7 @@ def _complex_sizes(
     walk = _layout.walk(inputs.shape, inputs.axes, operands, plan.order)
     sizes, means = np.zeros((plan.rows, 3)), np.full((plan.rows, 2), np.nan)
     args = (
-        walk.arrays,
-        (omit, True, None),
-        walk.plan.g,
-        walk.plan.outer,
-        walk.plan.awkward | _layout.APART,
-        walk.plan.length,
+        *complex_args(walk, omit),
         True if reference == "max" else None,
         sizes,
         means if reference == "std" else None,
@@ -157,6 +152,34 @@ def _complex_sizes(
     row_bytes = walk.plan.length * _sums.element_bytes(walk)
     _launch.launch("complex_sizes", args, plan.rows, row_bytes, inputs.threads)
     return sizes, _spread(means.view(np.complex128)[:, 0], inputs, plan)
+
+
+def complex_args(walk: _layout.Walk, omit: bool | None) -> _launch.Args:
+    """What kernels of complex references are told of a walk."""
+    plan = walk.plan
+    how = omit, True, None
+    return walk.arrays, how, plan.g, plan.outer, plan.awkward | _layout.APART, plan.length
+
+
+def complex_states(walk: _layout.Walk, omit: bool | None) -> np.ndarray:
+    """The states of rows, in the order of walking, on this thread."""
+    states = np.empty((walk.plan.rows, len(_partial.EMPTY_COMPLEX)))
+    row_bytes = walk.plan.length * _sums.element_bytes(walk)
+    args = (*complex_args(walk, omit), states)
+    _launch.launch("complex_states", args, walk.plan.rows, row_bytes, 1)
+    return states
+
+
+def sizes_of_complex(states: np.ndarray, reference: str) -> tuple[np.ndarray, np.ndarray]:
+    """As `_complex_sizes`, of the states of rows; the means are complex."""
+    rows = len(states)
+    sizes, means = np.zeros((rows, 3)), np.full((rows, 2), np.nan)
+    largest, centres = (
+        (True if reference == "max" else None),
+        (means if reference == "std" else None),
+    )
+    _launch.call(_launch.kernel("sizes_of_complex"), (states, largest, sizes, centres, 0, rows))
+    return sizes, means.view(np.complex128)[:, 0]
 
 
 def _spread(means: np.ndarray, inputs: Inputs, plan: _layout.Plan) -> _layout.Operand:

@@ -9,6 +9,7 @@ from rmsfast._kernels import (
     DOWN_EXPONENT,
     UP,
     add_pairs,
+    add_scaled,
     divide_pairs,
     gather,
     hot,
@@ -135,12 +136,51 @@ def complex_sums(arrays, how, g, outer, apart, bases, length, scale):
             top = max(abs(a), abs(b))
             if 0.8 * top < reach:  # |z| is at most the root of 2 times as large
                 continue
-            h, low, e = size_of_complex((a, a_low), (b, b_low), 0.0)
-            shift = int(most_e - e)
-            best = math.ldexp(most, -shift)
-            if h > best or h != h or (h == best and low > math.ldexp(most_low, -shift)):
-                most, most_low, most_e, reach = h, low, e, math.ldexp(0.5 * h, -int(e))
+            found = size_of_complex((a, a_low), (b, b_low), 0.0)
+            largest = (most, most_low, most_e)
+            if is_larger(found, largest):
+                most, most_low, most_e = found
+                reach = math.ldexp(0.5 * most, -int(most_e))
     return (re, re_low), (im, im_low), (total, total_low), (most, most_low, most_e)
+
+
+@inner
+def is_larger(a, b):
+    """Whether one pair with an exponent is larger than another; NaN is largest."""
+    shift = int(b[2] - a[2])
+    best = math.ldexp(b[0], -shift)
+    return a[0] > best or a[0] != a[0] or (a[0] == best and a[1] > math.ldexp(b[1], -shift))
+
+
+@inner
+def complex_run(arrays, how, g, outer, apart, bases, length):
+    """As `complex_sums`, and the exponent of the first two."""
+    re, im, total, most = complex_sums(arrays, how, g, outer, apart, bases, length, (1.0, 1.0))
+    e = 0.0
+    if not math.isfinite(re[0]) or not math.isfinite(im[0]):
+        e = DOWN_EXPONENT / 2
+        re, im, _, _ = complex_sums(arrays, how, g, outer, apart, bases, length, (DOWN, 1.0))
+    return re, im, e, total, most
+
+
+@inner
+def store_complex_size(re, im, e, total, most, largest, sizes, centres, row):
+    """What `complex_sizes` tells of a row."""
+    if total[0] == 0.0:
+        sizes[row, 0] = np.nan
+        return
+    if largest is not None:
+        sizes[row, 0], sizes[row, 1], sizes[row, 2] = most
+        return
+    if max(abs(re[0]), abs(im[0])) < 2.0**-400:
+        re, im = (re[0] * UP, re[1] * UP), (im[0] * UP, im[1] * UP)
+        e += 900.0
+    re = divide_pairs(re[0], re[1], total[0], total[1])
+    im = divide_pairs(im[0], im[1], total[0], total[1])
+    if centres is not None:
+        centres[row, 0], re = nearest(re, e)
+        centres[row, 1], im = nearest(im, e)
+    sizes[row, 0], sizes[row, 1], sizes[row, 2] = size_of_complex(re, im, e)
 
 
 @kernel
@@ -151,26 +191,57 @@ def complex_sizes(arrays, how, g, outer, apart, length, largest, sizes, centres,
     """
     for row in range(begin, end):
         bases = offsets(arrays, g, 0, outer, row)
-        re, im, total, most = complex_sums(arrays, how, g, outer, apart, bases, length, (1.0, 1.0))
-        e = 0.0
-        if not math.isfinite(re[0]) or not math.isfinite(im[0]):
-            e = DOWN_EXPONENT / 2
-            re, im, _, _ = complex_sums(arrays, how, g, outer, apart, bases, length, (DOWN, 1.0))
-        if total[0] == 0.0:
-            sizes[row, 0] = np.nan
-            continue
-        if largest is not None:
-            sizes[row, 0], sizes[row, 1], sizes[row, 2] = most
-            continue
-        if max(abs(re[0]), abs(im[0])) < 2.0**-400:
-            re, im = (re[0] * UP, re[1] * UP), (im[0] * UP, im[1] * UP)
-            e += 900.0
-        re = divide_pairs(re[0], re[1], total[0], total[1])
-        im = divide_pairs(im[0], im[1], total[0], total[1])
-        if centres is not None:
-            centres[row, 0], re = nearest(re, e)
-            centres[row, 1], im = nearest(im, e)
-        sizes[row, 0], sizes[row, 1], sizes[row, 2] = size_of_complex(re, im, e)
+        re, im, e, total, most = complex_run(arrays, how, g, outer, apart, bases, length)
+        store_complex_size(re, im, e, total, most, largest, sizes, centres, row)
+
+
+@kernel
+def complex_states(arrays, how, g, outer, apart, length, states, begin, end):
+    """states[row] = what `sizes_of_complex` takes, of a run of a row."""
+    for row in range(begin, end):
+        bases = offsets(arrays, g, 0, outer, row)
+        re, im, e, total, most = complex_run(arrays, how, g, outer, apart, bases, length)
+        if e == 0.0 and max(abs(re[0]), abs(im[0])) > 2.0**900:  # so that sums of sums are finite
+            re, im, e = (re[0] * DOWN, re[1] * DOWN), (im[0] * DOWN, im[1] * DOWN), -600.0
+        store_complex_state(states, row, re, im, e, total, most)
+
+
+@hot
+def store_complex_state(states, row, re, im, e, total, most):
+    states[row, 0], states[row, 1], states[row, 2], states[row, 3] = re[0], re[1], im[0], im[1]
+    states[row, 4], states[row, 5], states[row, 6] = e, total[0], total[1]
+    states[row, 7], states[row, 8], states[row, 9] = most
+
+
+@hot
+def load_complex_state(states, row):
+    return (
+        (states[row, 0], states[row, 1]), (states[row, 2], states[row, 3]), states[row, 4],
+        (states[row, 5], states[row, 6]), (states[row, 7], states[row, 8], states[row, 9]),
+    )  # fmt: skip
+
+
+@kernel
+def fold_complex(states, runs, totals, begin, end):
+    """Fold the states of the runs of each row, in order, into its total."""
+    for row in range(begin, end):
+        for k in range(row * runs, (row + 1) * runs):
+            p_re, p_im, p_e, p_w, most = load_complex_state(totals, row)
+            q_re, q_im, q_e, q_w, other = load_complex_state(states, k)
+            re, re_low, e = add_scaled(p_re[0], p_re[1], p_e, q_re[0], q_re[1], q_e)
+            im, im_low, _ = add_scaled(p_im[0], p_im[1], p_e, q_im[0], q_im[1], q_e)
+            w, w_low, _ = add_scaled(p_w[0], p_w[1], 0.0, q_w[0], q_w[1], 0.0)
+            if is_larger(other, most):
+                most = other
+            store_complex_state(totals, row, (re, re_low), (im, im_low), e, (w, w_low), most)
+
+
+@kernel
+def sizes_of_complex(states, largest, sizes, centres, begin, end):
+    """As `complex_sizes`, of the states of rows."""
+    for row in range(begin, end):
+        re, im, e, total, most = load_complex_state(states, row)
+        store_complex_size(re, im, e, total, most, largest, sizes, centres, row)
 
 
 @inner

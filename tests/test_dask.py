@@ -121,6 +121,29 @@ def test_relative_rmse_over_an_array_has_bits_of_whole_array(arrays, keepdims, c
     check(found, rmsfast.relative_rmse(x, y, reference=sizes, keepdims=keepdims))
 
 
+@pytest.mark.parametrize("reference", ["x", "mean", "std", "max"])
+@pytest.mark.parametrize("chunks", [(2, 7), ((1, 3, 1), (1, 30, 3))], ids=str)
+def test_relative_rmse_of_complex_chunks_has_bits_of_whole_array(reference, chunks):
+    x, y = (make(SHAPE, np.complex128, seed=k) for k in range(2))
+    x[3, 20], y[4, 2] = complex(1, np.nan), np.inf
+    for axis in (-1, 0):
+        options = {"reference": reference, "axis": axis, "nan_policy": "omit"}
+        found = lazily.relative_rmse(cut(x, chunks), y, **options)
+        check(found, rmsfast.relative_rmse(x, y, **options))
+
+
+@pytest.mark.parametrize("scale", [2.0**-1000, 2.0**1021])
+@pytest.mark.parametrize("reference", ["mean", "std", "max"])
+def test_relative_rmse_of_complex_chunks_at_the_ends_of_the_range_is_that_of_others(
+    scale, reference
+):
+    x = make((2, 20), np.complex128) + 1
+    x, y = x / 8, (x + 1j) / 8
+    found = lazily.relative_rmse(cut(scale * x, (2, 3)), scale * y, reference=reference)
+    expected = rmsfast.relative_rmse(x, y, reference=reference)
+    np.testing.assert_allclose(found.compute(), expected, rtol=4e-16)
+
+
 def test_rms_of_three_axes_cut_everywhere_has_bits_of_whole_array():
     x = make((4, 6, 5), np.float64)
     for axis in (1, (0, 2), (1, 2), None):
@@ -523,8 +546,8 @@ def test_meta_of_map_blocks_over_a_public_function_is_found():
         ),
         (
             TypeError,
-            "relative_rmse: x must be real, or in one chunk along axis",
-            lambda x: lazily.relative_rmse(x * 1j, x, reference="mean"),
+            "relative_rmse: x must be real for reference='range', got a complex dtype",
+            lambda x: lazily.relative_rmse(x * 1j, x, reference="range"),
         ),
     ],
 )

@@ -162,8 +162,7 @@ def relative_rmse(
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        As `rmsfast.relative_rmse`, when `rms` does; and for complex numbers in rows that are cut
-        into chunks, under a reference that is not "x", "x_hat" or an array.
+        As `rmsfast.relative_rmse`, when `rms` does.
 
     Notes
     -----

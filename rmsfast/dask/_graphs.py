@@ -21,7 +21,7 @@ from rmsfast._inputs import Inputs
 from rmsfast._partial import BLOCK
 from rmsfast._scaled import Scaled
 from rmsfast.dask import _states
-from rmsfast.dask._states import EXTENTS, MATCHES, MOMENTS, SQUARES, Form, Task
+from rmsfast.dask._states import COMPLEX, EXTENTS, MATCHES, MOMENTS, SQUARES, Form, Task
 from rmsfast.dask._tables import LazyTable, record_dtype
 from rmsfast.reference.summaries import Comparison, Description
 
@@ -92,7 +92,8 @@ class Call:
     def task(self, form: Form, reference: str | None = None) -> Task:
         rows = math.prod(max(self.chunks[k]) for k in self.rows)
         lead = None
-        for axis, counts in self.blocks.items():
+        whole = form.folds[-1] == COMPLEX.folds[0]  # which has a state for a run of any length
+        for axis, counts in self.blocks.items() if not whole else ():
             if rows * sum(counts) * form.dtype.itemsize <= APART_BYTES:
                 lead = axis
         names = tuple(self.arrays)
@@ -190,16 +191,13 @@ def ratios(call: Call, reference: Any, zero: str) -> Any:
         if not call.cut:
             return call.whole(reference=reference, zero=zero)
         squares = reference in ("x", "x_hat", "std")
-        second = SQUARES if squares else EXTENTS
+        extents = COMPLEX if checked.stored[0].startswith("complex") else EXTENTS
+        second = SQUARES if squares else extents
         form = Form(SQUARES.folds + second.folds, SQUARES.nothing + second.nothing)
-        kind = checked.stored[reference == "x_hat"]
-        if kind.startswith("complex") and reference not in ("x", "x_hat"):
-            requirement = f"be real, or in one chunk along axis, under reference={reference!r}"
-            raise TypeError(f"{function}: x must {requirement}, got {kind}")
         task = call.task(form, reference)
         if reference == "std":
             first = call.again()
-            more = [first.totals(first.task(EXTENTS, reference)), call.every]
+            more = [first.totals(first.task(extents, reference)), call.every]
             around = task._replace(names=(*task.names, "centres"))
             found = call.totals(around, *more)
         else:

@@ -49,6 +49,7 @@ class Form(NamedTuple):
 
 SQUARES = Form(("fold_partials",), (_partial.EMPTY,))
 EXTENTS = Form(("fold_extents",), (_partial.EMPTY_EXTENT,))
+COMPLEX = Form(("fold_complex",), (_partial.EMPTY_COMPLEX,))
 MOMENTS = Form(
     ("fold_moments",),
     (_reports.DESCRIBE.nothing,),
@@ -179,12 +180,16 @@ def states(*blocks: Any, task: Task) -> Array:
 def _fill_sums(out: Array, *blocks: Any, task: Task) -> None:
     """Partials of the errors or values, then of the reference."""
     first = 0
-    for walk, how in _walks(task, blocks):
-        every, fields = _sums.everything(walk.plan), _sums.fields_of(how)
+    parts = zip(_walks(task, blocks), *task.form[:2], strict=True)
+    for (walk, how), kernel, empty in parts:
+        every, fields = _sums.everything(walk.plan), len(empty)
         place = slice(first, first + fields)
         first += fields
         if task.lead is None:
-            (found,) = _sums.partials([walk], [how], every, 1)
+            if kernel == "fold_complex":
+                found = _ratios.complex_states(walk, how[0])
+            else:
+                (found,) = _sums.partials([walk], [how], every, 1)
             found = _layout.in_order(found[:, np.newaxis], walk.plan)
             _put(found, out, task, 0, place)
             continue
@@ -200,7 +205,7 @@ def _walks(task: Task, blocks: Sequence[Any]) -> Iterator[tuple[_layout.Walk, _s
     omit = True if inputs.nan_policy != "propagate" else None
     exact = _sums.exact(inputs.kinds, inputs.dtype, inputs.weights is not None)
     walk = _layout.walk(inputs.shape, inputs.axes, inputs.operands())
-    if task.form != EXTENTS:
+    if task.form not in (EXTENTS, COMPLEX):
         yield walk, (omit, exact, None)
     if task.reference is None:
         return
@@ -208,7 +213,7 @@ def _walks(task: Task, blocks: Sequence[Any]) -> Iterator[tuple[_layout.Walk, _s
     extents = None if task.form.folds[-1] == "fold_partials" else True
     if centres is not None:
         means = rounded_means(centres)[0].reshape(centres.shape)
-        own[1] = np.broadcast_to(means, inputs.shape), "float64"
+        own[1] = np.broadcast_to(means, inputs.shape), means.dtype.name
     exact = True if extents or centres is not None else exact
     yield _layout.walk(inputs.shape, inputs.axes, own, walk.plan.order), (omit, exact, extents)
 
@@ -360,6 +365,9 @@ def _fill_ratios(out: Array, records: Array, *around: Array, task: Task, zero: s
             numbers = rounded_means(around[0])[1]
     parts = np.split(found, [_partial.FIELDS], axis=1) if task.reference else [found]
     errors, sizes = (np.ascontiguousarray(part) for part in (parts[0], parts[-1]))
+    if task.form.folds[-1] == "fold_complex":
+        assert task.reference is not None
+        kind, numbers = kernels.NUMBER, _ratios.sizes_of_complex(sizes, task.reference)[0]
     quotients, flags = np.empty(len(found)), _flags(found)
     _launch.call(kernels.ratios, (errors, sizes, kind, numbers, quotients, flags, 0, len(found)))
     if zero != "ieee" and (flags & 4).any():
@@ -412,6 +420,9 @@ def totals(records: Array) -> Array:
 def rounded_means(extents: Array) -> tuple[Array, Array]:
     """Means of rows, and what rounding took from them."""
     found = totals(extents)
+    if extents.dtype == COMPLEX.dtype:
+        lost, means = _ratios.sizes_of_complex(found, "std")
+        return means, lost
     means, lost = np.empty(len(found)), np.zeros((len(found), 3))
     _launch.call(_launch.kernel("means"), (found, means, lost, 0, len(found)))
     return means, lost
