@@ -273,6 +273,16 @@ def test_measure_dose_reports_what_rows_received():
     assert tensor["doses"][0]["relative_rmse_realised"]["p50"] == 0.5
 
 
+def test_measure_dose_of_a_named_tensor_takes_the_only_one_of_the_other_file():
+    header = {name: entry("F32", [1, 2], 8 * k, 8 * k + 8) for k, name in enumerate("ab")}
+    Path("m.safetensors").write_bytes(safetensors(header, np.float32([1, 1, 2, 2]).tobytes()))
+    save_npy("after.npy", np.float32([[2.5, 2.5]]))
+    told = ("--measured-at", "after.npy", "--clean-source", "m")
+    arguments = ("m.safetensors", "after.npy", "--tensor", "b", *told, "--json")
+    [tensor] = json.loads(printed("measure-dose", *arguments))["tensors"]
+    assert (tensor["name"], tensor["doses"][0]["rms_realised"]["max"]) == ("b", 0.5)
+
+
 def test_measure_dose_needs_to_be_told_where_states_come_from(capsys):
     errors = refused(capsys, "measure-dose", "x.npy", "x.npy", "--direction", "u.npy")
     assert errors.startswith("rmsfast: Missing option '--measured-at'")

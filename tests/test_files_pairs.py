@@ -48,6 +48,17 @@ def test_compare_tensors_go_together_by_name(tmp_path):
     assert only(compare(tmp_path / "1.safetensors", tmp_path / "2.safetensors", tensor="b")) == b
 
 
+def test_compare_a_named_tensor_goes_with_the_only_other_one_of_no_other_name(tmp_path):
+    header = {"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 2, 4)}
+    (tmp_path / "1.safetensors").write_bytes(safetensors(header, bytes([1, 1, 5, 5])))
+    save_npy(tmp_path / "y.npy", np.full(2, 2.0))
+    found = only(compare(tmp_path / "1.safetensors", tmp_path / "y.npy", tensor="a"))
+    assert (found.name, found.rmse, found.error) == ("a", 1.0, None)
+    save_npy(tmp_path / "b.npy", np.full(2, 2.0))  # holds "b"
+    found = only(compare(tmp_path / "1.safetensors", tmp_path / "b.npy", tensor="a"))
+    assert found.error == "is not in the second file"
+
+
 def test_compare_codes_of_two_formats(tmp_path):
     write(tmp_path / "x.npy", np.array([[3, 4, 0, 0]], ml_dtypes.bfloat16))
     write(tmp_path / "y.npy", np.array([[0, 0, 0, 0]], ml_dtypes.float8_e5m2))

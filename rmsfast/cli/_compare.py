@@ -61,10 +61,11 @@ def compare(
 ) -> int:
     """Tell how far APPROX is from REF, tensor by tensor.
 
-    The worst comes first. Tensors go together by name; of files that hold one tensor each, these
-    two do, whatever their names, and formats and dtypes may differ. The relative RMSE is that of
-    the whole tensor; over a tensor of zeros it is inf, or NaN where both are zeros. A tensor that
-    cannot be compared is listed with the reason; if there is no other, that is an error.
+    The worst comes first. Tensors go together by name, or the only one of each file (in REF: or
+    that --tensor names) whatever its name; formats and dtypes may differ. The relative RMSE is
+    that of the whole tensor; over a tensor of zeros it is inf, or NaN where both are zeros. A
+    tensor that cannot be compared is listed with the reason; if there is no other, that is an
+    error.
 
     In JSON, worst lists the rows of the largest RMSE. The max_error_index of a tensor is a place
     in it, as [17, 380]; that of a row is the coordinate, beside its row.

@@ -104,8 +104,9 @@ def compare(
     Parameters
     ----------
     path, path_hat : path_like
-        As for `open_tensors`, of any two formats. Tensors go together by name; of files that hold
-        one tensor each, these two.
+        As for `open_tensors`, of any two formats. Tensors go together by name; the only tensor of
+        the second file, if it has the name of no other, with the only one of the first or the only
+        one that `tensor` names.
     tensor, axis, format, dtype, shape, progress
         As for `describe`.
 
@@ -195,12 +196,14 @@ def pairs(
     dtype: Any,
     shape: Sequence[int] | None,
 ) -> list[tuple[Tensor, Tensor]]:
-    """The tensors of two files that go together."""
+    """The tensors of two files that go together: by name, or the only ones to choose from."""
     left, right = (choose(each, None, format, dtype, shape) for each in (path, path_hat))
-    alone = right[0] if len(left) == len(right) == 1 else None
-    named = {each.name: each for each in right}
     chosen = left if tensor is None else choose(path, tensor, format, dtype, shape)
-    return [(each, alone or named.get(each.name, _missing(each))) for each in chosen]
+    named = {each.name: each for each in right}
+    others = {each.name for each in left} - {each.name for each in chosen}
+    if len(chosen) == len(right) == 1 and not named.keys() & others:
+        return [(chosen[0], right[0])]
+    return [(each, named.get(each.name, _missing(each))) for each in chosen]
 
 
 def _missing(tensor: Tensor) -> Tensor:
