@@ -73,6 +73,25 @@ def test_normalize_on_dask_writes_what_one_process_does(folder, tmp_path, monkey
         np.testing.assert_allclose(a.read(), b.read(), rtol=2e-7 if limit == 64 else 0)
 
 
+@pytest.mark.parametrize(("limit", "times"), [(1 << 26, 1), (64, 2)])
+def test_normalize_on_dask_counts_rows_with_nan_of_data_read_no_more_for_it(
+    tmp_path, monkeypatch, limit, times
+):
+    x, read = make((7, 12), np.float32), []
+    x[1, 3] = x[1, 11] = np.nan
+    x[5, 0] = np.inf
+    save(tmp_path / "x.zarr", chunks=(3, 4), x=x)
+    monkeypatch.setattr(on_dask, "CHUNK_BYTES", limit)
+    values = on_dask._Readable.__getitem__
+    monkeypatch.setattr(
+        on_dask._Readable,
+        "__getitem__",
+        lambda self, box: read.append(str(box)) or values(self, box),
+    )
+    assert on_dask.normalize(tmp_path / "x.zarr", tmp_path / "y.zarr") == 2
+    assert {read.count(box) for box in read} == {times}
+
+
 def test_normalize_on_dask_keeps_codes_of_narrow_formats(tmp_path):
     codes = np.uint16([[0x3F80, 0xC040], [0x4000, 0x4000]])
     with writing(tmp_path / "h.zarr", [Tensor("h", (2, 2), "bfloat16")]) as put:

@@ -97,8 +97,8 @@ def rms_norm(
     _tell_odd(file, odd)
 
 
-def _tell_odd(file: str, odd: int | None) -> None:
-    """Say how many rows could not be scaled to anything finite; of a cluster it is not known."""
+def _tell_odd(file: str, odd: int) -> None:
+    """Say how many rows could not be scaled to anything finite."""
     if odd:
         rows = "1 row holds" if odd == 1 else f"{odd} rows hold"
         text = f"rmsfast: {file}: {rows} NaN or Inf, and NaN is written there"

@@ -159,15 +159,16 @@ class Call:
         return other
 
 
-def roots(call: Call) -> Any:
-    """Root mean squares."""
+def roots(call: Call, found: Any = None) -> Any:
+    """Root mean squares; found: states of rows that are cut, if there are some already."""
     if not call.cut:
         return call.whole()
     task, dtype = call.task(SQUARES), call.checked.dtype
+    found = call.totals(task) if found is None else found
     kinds, weighted = call.checked.stored, call.checked.weights is not None
     single = dtype == np.float32 and _sums.exact(kinds, dtype, weighted) is None
     finish = partial(_states.roots, task=task, dtype=dtype, single=single, keepdims=call.keepdims)
-    return call.result(finish, call.totals(task), call.every)
+    return call.result(finish, found, call.every)
 
 
 def ratios(call: Call, reference: Any, zero: str) -> Any:
@@ -250,10 +251,12 @@ def scaled(
         places = places[len(places) - array.ndim :]
         chunks = {n: call.chunks[k] for n, k in enumerate(places) if array.shape[n] > 1}
         operands[name] = array.rechunk(chunks), places
+    found = None
     if call.cut:
         first = call.again()
+        found = first.totals(first.task(SQUARES))
         operands.pop("where", None)
-        operands["partials"] = first.totals(first.task(SQUARES)), call.every
+        operands["partials"] = found, call.every
     task = partial(
         _states.scaled, function=function, names=tuple(operands), options=given,
         dtype=checked.dtype,
@@ -264,8 +267,10 @@ def scaled(
     if not return_rms:
         return result
     kinds = {"nan_policy": "propagate", "dtype": None, "format": around["format"]}
-    given = dict(call.again().arrays if call.cut else call.arrays)
-    return result, roots(Call("rms", given, kinds, axis))
+    alone = Call("rms", dict(call.arrays), kinds, axis)
+    if call.cut and alone.checked.dtype != call.checked.dtype:  # of which states are others
+        alone, found = alone.again(), None
+    return result, roots(alone, found)
 
 
 def tables(call: Call) -> LazyTable:

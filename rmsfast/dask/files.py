@@ -13,6 +13,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.utils import get_scheduler_lock
 
 from rmsfast import _arguments
 from rmsfast.dask import compare as compare_rows
@@ -258,7 +259,7 @@ def normalize(
     tensor: Names = None,
     format: str | None = None,
     progress: bool = False,
-) -> None:
+) -> int:
     """Scale each row of the tensors of a zarr folder, as `rmsfast.files.normalize`.
 
     Parameters
@@ -270,6 +271,11 @@ def normalize(
         `path` itself.
     progress : bool, default False
         Show Dask's progress on standard error.
+
+    Returns
+    -------
+    int
+        As `rmsfast.files.normalize`: how many rows hold NaN or Inf.
 
     Raises
     ------
@@ -287,7 +293,7 @@ def normalize(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with writing(f"{folder}/x.zarr", [Tensor("x", (2, 4), "float32")]) as put:
     ...         put("x", (slice(0, 2), slice(0, 4)), np.full((2, 4), 3, np.float32))
-    ...     normalize(f"{folder}/x.zarr", f"{folder}/y.zarr", target=2.0)
+    ...     odd = normalize(f"{folder}/x.zarr", f"{folder}/y.zarr", target=2.0)
     ...     describe(f"{folder}/y.zarr")[0].row_rms_max
     2.0
     """
@@ -298,6 +304,7 @@ def normalize(
     target = _arguments.number("normalize", "target", target)
     tensors = choose(path, tensor, format)
     check_readable(path, tensors)
+    odd = 0
     with (
         replacing(out) as temporary,
         zarr_arrays(out, temporary, [scaled_like(each) for each in tensors]) as group,
@@ -308,7 +315,8 @@ def normalize(
                 continue
             options: dict[str, Any] = {"axis": axis, "zero": zero, "format": each.format}
             try:
-                scaled = scale_to_rms(lazy(each, axis), target, **options)
+                x = lazy(each, axis)
+                scaled, sizes = scale_to_rms(x, target, return_rms=True, **options)
                 stored = zarr.open_array(temporary / group[each.name].path, mode="r+")
                 # Two tasks must not write to one chunk at a time.
                 shared = any(
@@ -316,10 +324,27 @@ def normalize(
                     for lengths, step in zip(scaled.chunks, stored.chunks, strict=True)
                     for n in lengths[:-1]
                 )
-                written = da.store(scaled, stored, lock=shared, compute=False)
-                _computed(written, progress)
+                lock = get_scheduler_lock(collection=scaled) if shared else nullcontext()
+                found = da.map_blocks(
+                    _stored, scaled, da.expand_dims(sizes, axis) if x.ndim else sizes,
+                    target=stored, axis=axis, lock=lock, chunks=(1,) * x.ndim,
+                    meta=np.empty((0,) * x.ndim, np.int64),
+                )  # fmt: skip
+                odd += int(_computed(found.sum(), progress))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
+    return odd
+
+
+def _stored(
+    scaled: Any, sizes: Any, *, target: Any, axis: int, lock: Any, block_info: Any
+) -> np.ndarray:
+    """Write rows, or parts of them; how many that begin there are not finite."""
+    place = tuple(slice(*ends) for ends in block_info[0]["array-location"])
+    with lock:
+        target[place] = scaled
+    begin = not place or place[axis].start == 0
+    return np.full((1,) * len(place), np.count_nonzero(~np.isfinite(sizes)) if begin else 0)
 
 
 def _check_folder(function: str, path: StrPath) -> None:
