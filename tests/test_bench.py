@@ -311,6 +311,18 @@ def test_bench_plot_is_a_picture_800_pixels_wide(tmp_path, report):
     assert int.from_bytes(header[16:20], "big") == 800
 
 
+def test_legend_of_the_roofline_covers_no_mark(report):
+    pytest.importorskip("matplotlib")
+    from rmsfast.plots import _bench, _figure
+
+    drawn = _figure.figure([5.0])
+    axes = drawn.add_subplot()
+    most = [row for row in report["rows"] if row["threads"] == report["rows"][-1]["threads"]]
+    _bench.roofline(axes, report, most, report["ceilings"])
+    drawn.canvas.draw()
+    assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0
+
+
 # The suite in bench/ ----------------------------------------------------------------------------
 
 

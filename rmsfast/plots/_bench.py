@@ -73,9 +73,14 @@ def bandwidth(axes: Axes, lines: dict[str, list[Row]], ceilings: Sequence[Row]) 
     bytes_along(axes, sizes)
     axes.set_ylabel("GB/s", fontsize=9)
     axes.tick_params(labelsize=8)
+    legend_below(axes, -0.25)
+
+
+def legend_below(axes: Axes, bottom: float) -> None:
+    """What lines and marks mean, where it covers none."""
     axes.legend(
         loc="upper center",
-        bbox_to_anchor=(0.45, -0.25),
+        bbox_to_anchor=(0.45, bottom),
         ncols=3,
         fontsize=7.5,
         handlelength=2.5,
@@ -156,7 +161,7 @@ def roofline(axes: Axes, measured: Report, rows: Sequence[Row], ceilings: Sequen
     axes.set_xlabel("operations of the definition for each byte counted", fontsize=9)
     axes.set_ylabel("1e9 operations a second", fontsize=9)
     axes.set_title("roofline of the largest working set", fontsize=10)
-    axes.legend(fontsize=7.5, loc="lower right")
+    legend_below(axes, -0.12)
 
 
 def scaling(measured: Report, path: str) -> None:
