@@ -182,6 +182,34 @@ def test_demo_ends_with_what_to_try_next_in_a_pipe_and_on_a_terminal(tmp_path, m
 
 
 @pytest.mark.parametrize("run", [on_a_terminal, in_a_pipe])
+def test_warmup_in_a_pipe_and_on_a_terminal_is_silent(tmp_path, run):
+    assert run("-m", "rmsfast", "warmup", "complex64", cwd=tmp_path) == (0, "")
+
+
+# `rmsfast bench --quick` of one problem in one small working set.
+SHORT_BENCH = """
+import sys
+from rmsfast import roofline
+from rmsfast.cli import main
+roofline.is_quick = lambda problem: problem.name == "rms float32 rows"
+roofline.working_sets = lambda quick: [1 << 18]
+sys.exit(main(["bench", "--quick", "--json", "x.json"]))
+"""
+
+
+@pytest.mark.parametrize("run", [on_a_terminal, in_a_pipe])
+def test_bench_in_a_pipe_and_on_a_terminal_prints_what_it_stores(tmp_path, run):
+    code, output = run("-c", SHORT_BENCH, cwd=tmp_path)
+    report = json.loads((tmp_path / "x.json").read_text())
+    assert code == int(not all(row["right"] for row in report["rows"])) == 0
+    assert "working set 256 KiB" in output
+    printed = re.findall(r"^(\S+ float32 rows) +(\d+) ", output, re.MULTILINE)
+    assert printed == [(row["problem"], str(row["threads"])) for row in report["rows"]]
+    assert set(dict(printed)) == {"rms float32 rows"}
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("run", [on_a_terminal, in_a_pipe])
 def test_bench_of_stored_runs_in_a_pipe_and_on_a_terminal_prints_ratios(tmp_path, run):
     row = {"problem": "rms float32 rows", "working_set": 1 << 20, "threads": 1, "gb_per_s": 10.0}
     for name, share in (("old.json", 0.5), ("new.json", 0.25)):
