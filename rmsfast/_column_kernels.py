@@ -9,7 +9,6 @@ import numpy as np
 from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns, whole
 from rmsfast._kernels import checked, inner, kernel, store_found, store_roots
 from rmsfast._lanes import (
-    COMING,
     DEPTH,
     columns_tuple,
     field_space,
@@ -39,20 +38,23 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, 
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
     strides = strides_of(arrays, g, last, 1)
-    ahead = COMING * g[1, end - 1]
     first = start
     if ragged == 0 and end == outer + 1:
         # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
         first = stop - (stop - start) % (DEPTH * LANES)
         steps = strides_of(arrays, g, outer, LANES)
+        beside = strides_of(arrays, g, outer, 1)
+        below = strides_of(arrays, g, outer, (DEPTH - 1) * LANES + 1)
         for j in range(start, first, DEPTH * LANES):
             for lane in range(LANES):
                 places = moved(bases, offsets(arrays, g, outer, end, j + lane))
                 pointers = addresses(arrays, places, 0)
                 at = advance(lanes, lane % many * tile * 8)
+                ahead = beside if lane < LANES - 1 else below
                 accumulate_columns(
                     at, many * tile * 8, arrays, how, pointers, None, steps, ahead, columns
                 )
+    ahead = strides_of(arrays, g, end - 1, DEPTH)
     for j in range(first, stop):
         places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)

@@ -9,7 +9,7 @@ from numba.extending import intrinsic
 
 from rmsfast._lanes import (
     DEPTH,
-    FAR,
+    NEAR,
     lanes_of,
     load_terms,
     prefetch,
@@ -71,20 +71,22 @@ def accumulate_columns(
     scale: None, or the factors of `accumulate`.
     steps: None, or DEPTH coordinates are added, bytes from one to the next for each array.
     component: bytes from one component of the state to the next; ahead: bytes from here to
-    the coordinates of x that come some calls later.
+    the coordinates that come next, which are fetched meanwhile, for each array.
     """
     signature = types.void(
-        types.voidptr, types.intp, arrays, how, pointers, scale, steps, types.intp, types.intp
+        types.voidptr, types.intp, arrays, how, pointers, scale, steps, ahead, types.intp
     )
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
         total = Sum(*signature.args[2:4])
-        pointers, ahead, count = cgutils.unpack_tuple(builder, args[4]), args[7], args[8]
-        steps = None
+        pointers, ahead = (cgutils.unpack_tuple(builder, args[k]) for k in (4, 7))
+        steps, count = None, args[8]
         if not absent(signature.args[6]):
             steps = cgutils.unpack_tuple(builder, args[6])
         size, lanes = component_bytes(total.x), WIDTH
+        coming = [builder.gep(p, [far]) for p, far in zip(pointers, ahead, strict=True)]
+        coming = runs_of(em, coming, steps)
         if total.whole:
             lanes = WIDTH if steps is None else PAIRED
             add = integer_columns(em, total, args[0], pointers[0], steps and steps[0])
@@ -96,12 +98,7 @@ def accumulate_columns(
         whole = builder.udiv(count, I64(step))
         with cgutils.for_range(builder, whole) as loop:
             index = builder.mul(loop.index, I64(step))
-            place = builder.add(ahead, builder.mul(index, I64(size)))
-            for k in range(depth_of(steps)):
-                far = place
-                if k:
-                    far = builder.add(place, builder.mul(I64(k), steps[0]))
-                prefetch(em, pointers[0], far, FAR)
+            fetch_columns(em, total, coming, index, step)
             for k in range(0, step, lanes):
                 add(builder.add(index, I64(k)), None)
         done = builder.mul(whole, I64(step))
@@ -128,11 +125,28 @@ def cells_of(em, state, element, offset):
     return em.b.bitcast(em.b.gep(state, [offset]), em.vector(element).as_pointer())
 
 
+def runs_of(em, pointers, steps):
+    """Pointers to each of the coordinates that are added at once."""
+    runs = [pointers]
+    for _ in range(depth_of(steps) - 1):
+        runs.append([em.b.gep(p, [s]) for p, s in zip(runs[-1], steps, strict=True)])
+    return runs
+
+
+def fetch_columns(em, total, runs, index, count):
+    """Fetch `count` columns from an index on."""
+    for pointers in runs:
+        for array, p in zip(total.arrays, pointers, strict=True):
+            if array is not None:
+                size = component_bytes(array)
+                place = em.b.mul(index, I64(size))
+                for line in range(0, count * size, 64):
+                    prefetch(em, p, em.b.add(place, I64(line)), NEAR)
+
+
 def float_columns(em, total, state, pointers, steps, scale):
     """How coordinates of the columns from an index on, as many as a vector has, are added."""
-    b, runs = em.b, [pointers]
-    for _ in range(depth_of(steps) - 1):
-        runs.append([b.gep(p, [s]) for p, s in zip(runs[-1], steps, strict=True)])
+    b, runs = em.b, runs_of(em, pointers, steps)
 
     def add(index, valid):
         sums, cells = {}, {}

@@ -50,20 +50,23 @@ def continue_tile(arrays, how, scale, g, outer, ragged, bases, position, count, 
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
     strides = strides_of(arrays, g, last, 1)
-    ahead = DEPTH * LANES * g[1, end - 1]
     first = 0
     if ragged == 0 and end == outer + 1:
         # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
         first = count - count % (DEPTH * LANES)
         steps = strides_of(arrays, g, outer, LANES)
+        beside = strides_of(arrays, g, outer, 1)
+        below = strides_of(arrays, g, outer, (DEPTH - 1) * LANES + 1)
         for j in range(0, first, DEPTH * LANES):
             for k in range(LANES):
                 places = moved(bases, offsets(arrays, g, outer, end, j + k))
                 pointers = addresses(arrays, places, 0)
                 lane = advance(at, (position + j + k) % LANES * gap)
+                ahead = beside if k < LANES - 1 else below
                 accumulate_columns(
                     lane, LANES * gap, arrays, how, pointers, scale, steps, ahead, columns
                 )
+    ahead = strides_of(arrays, g, end - 1, DEPTH)
     for j in range(first, count):
         places = moved(bases, offsets(arrays, g, outer, end, j))
         pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)

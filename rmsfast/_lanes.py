@@ -62,7 +62,6 @@ def scale_factors(em, scale, value):
 
 
 DEPTH = 4  # coordinates of a lane that are added at once where rows are columns in memory
-COMING = 128  # coordinates from those that are added to those that are fetched meanwhile
 NEAR, FAR = 3, 2  # caches that a line is fetched into: of level 1, of level 2
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _partial
 from rmsfast._layout import LEAST_TILE, TILE, Plan, Walk
-from rmsfast._partial import BLOCK
+from rmsfast._partial import BLOCK, SCRATCH
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
@@ -84,7 +84,7 @@ def group_rows(plan: Plan) -> tuple[int, int]:
     if not plan.columns:
         return 1, 1
     columns = int(plan.g[0, plan.outer - 1])
-    tile, blocks = TILE, -(-plan.length // BLOCK)
+    tile, blocks = SCRATCH if plan.ragged else TILE, -(-plan.length // BLOCK)
     others, wanted = plan.rows // columns * blocks, 2 * _launch.threads_for(None)
     while tile > LEAST_TILE and others * -(-columns // tile) < wanted:
         tile //= 2

@@ -29,7 +29,7 @@ from rmsfast._kernels import (
     kernel,
     root,
 )
-from rmsfast._lanes import COMING, DEPTH, state_size
+from rmsfast._lanes import DEPTH, state_size
 from rmsfast._memory import (
     address,
     addresses,
@@ -57,7 +57,7 @@ MORE = 6  # states beside those of the hops of a block, and of the sums of block
 
 
 @inner
-def add_run(state, walk, pointers, steps, ahead, count, columns, tile):
+def add_run(state, walk, pointers, steps, count, columns, tile):
     """Add coordinates of neighbouring rows to one lane; steps: bytes from one to the next."""
     arrays, how, scale = walk[:3]
     done, spread = 0, 1
@@ -67,9 +67,11 @@ def add_run(state, walk, pointers, steps, ahead, count, columns, tile):
         apart = times(steps, spread)
         for k in range(spread):
             places = stepped(pointers, steps, k)
+            ahead = times(steps, 1 if k < spread - 1 else (DEPTH - 1) * spread + 1)
             accumulate_columns(state, tile * 8, arrays, how, places, scale, apart, ahead, columns)
         pointers = stepped(pointers, steps, DEPTH * spread)
         done += DEPTH * spread
+    ahead = times(steps, DEPTH)
     for _ in range(done, count):
         accumulate_columns(state, tile * 8, arrays, how, pointers, scale, None, ahead, columns)
         pointers = stepped(pointers, steps, 1)
@@ -98,8 +100,8 @@ def add_times(state, walk, bases, columns, tile, held, begin, end):
     arrays, _, _, g, beside, outer, ragged, numbers, _, memory, part = walk
     if ragged == 0:
         pointers = addresses(arrays, moved(bases, offsets(arrays, g, outer, outer + 1, begin)), 0)
-        steps, ahead = strides_of(arrays, g, outer, 1), COMING * g[1, outer]
-        add_run(state, walk, pointers, steps, ahead, end - begin, columns, tile)
+        steps = strides_of(arrays, g, outer, 1)
+        add_run(state, walk, pointers, steps, end - begin, columns, tile)
         return held
     steps = strides_of(arrays, beside, 0, 1)
     while begin < end:
@@ -107,7 +109,7 @@ def add_times(state, walk, bases, columns, tile, held, begin, end):
             held = hold(walk, bases, columns, tile, begin)
         last = min(end, held[1])
         pointers = parts_of(arrays, memory, part, (begin - held[0]) * numbers * tile)
-        add_run(state, walk, pointers, steps, 0, (last - begin) * numbers, columns, tile)
+        add_run(state, walk, pointers, steps, (last - begin) * numbers, columns, tile)
         begin = last
     return held
 
