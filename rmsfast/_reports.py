@@ -92,8 +92,9 @@ def told(made: Made, reals: list[Any], counts: list[Any]) -> Any:
 
 
 def description(
-    reals: list[Any], counts: list[Any], dtypes: tuple[np.dtype, ...], length: int
-) -> Description:
+    reals: list[Any] | np.ndarray, counts: list[Any] | np.ndarray, dtypes: tuple[np.dtype, ...],
+    length: int,
+) -> Description:  # fmt: skip
     roots, mean, std, least, most, peak, share, crest = reals
     count, index, n_nan, n_inf, n_zero = counts
     return Description(
@@ -116,16 +117,23 @@ def description(
 
 
 def comparison(
-    reals: list[Any], counts: list[Any], dtypes: tuple[np.dtype, ...], length: int
-) -> Comparison:
+    reals: list[Any] | np.ndarray, counts: list[Any] | np.ndarray, dtypes: tuple[np.dtype, ...],
+    length: int,
+) -> Comparison:  # fmt: skip
     count, index, n_equal, _ = counts
-    errors, x_size, x_hat_size, relative, decibels, cosine, bias, worst, scale = reals
+    narrow: Any
+    if isinstance(reals, np.ndarray) and dtypes[0] == dtypes[1] == dtypes[2]:
+        roots, narrow = reals[:3], _formats.rounded(reals[:4], dtypes[0])
+    else:
+        roots, kinds = np.stack(list(reals[:3])), (*dtypes, dtypes[0])
+        narrow = [_formats.rounded(v, kind)[()] for v, kind in zip(reals, kinds, strict=False)]
+    decibels, cosine, bias, worst, scale = reals[4:]
     return Comparison(
         count=count,
-        rmse=_formats.rounded(errors, dtypes[0])[()],
-        rms_x=_formats.rounded(x_size, dtypes[1])[()],
-        rms_x_hat=_formats.rounded(x_hat_size, dtypes[2])[()],
-        relative_rmse=_formats.rounded(relative, dtypes[0])[()],
+        rmse=narrow[0],
+        rms_x=narrow[1],
+        rms_x_hat=narrow[2],
+        relative_rmse=narrow[3],
         sqnr_db=decibels,
         cosine=cosine,
         bias=bias,
@@ -133,7 +141,7 @@ def comparison(
         max_error_index=index,
         n_equal=n_equal,
         fitted_scale=scale,
-        _roots=np.stack([errors, x_size, x_hat_size]),
+        _roots=roots,
         _length=length,
     )
 

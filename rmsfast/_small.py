@@ -6,6 +6,7 @@ whatever is not plain gives None before anything is written, and takes the long 
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ class Reduction(NamedTuple):
 
     prepare: tuple[Prepare | None, ...]  # what is done to each array first
     view: np.dtype | None  # of arrays, as the kernels see them
+    in_rows: bool  # whether there is one array, of two axes, which the kernels see as it is
     plan: _layout.Plan
     how: _sums.How
     wide: bool | None
@@ -74,8 +76,10 @@ class Reduction(NamedTuple):
     dtype: np.dtype  # of the result
     shape: tuple[int, ...]
     ordered: bool  # whether rows are walked in the order of the result
+    as_is: bool  # whether the roots are the result
     task: _sums.Task | None
     key: tuple[Any, ...]
+    compiled: list[Callable[..., None]]  # for a task that one thread does, once it was called
 
 
 def reduced(
@@ -97,8 +101,15 @@ def reduced(
         _sums.roots(walk, found.how, roots, None, threads)
     else:
         name, args, units, unit_bytes = found.task
-        _launch.launch(name, (seen, *args, roots, None), units, unit_bytes, threads, found.key)
-    return finished(found, roots, out)
+        if units * unit_bytes >= _launch.PARALLEL_BYTES:
+            _launch.launch(name, (seen, *args, roots, None), units, unit_bytes, threads, found.key)
+        else:
+            whole = (seen, *args, roots, None, 0, units)
+            if not found.compiled:
+                run = _launch.compiled(_launch.kernel(name), whole, found.key)
+                found.compiled.append(run)
+            found.compiled[0](*whole)
+    return roots if found.as_is and out is None else finished(found, roots, out)
 
 
 def known(
@@ -111,16 +122,22 @@ def known(
     threads: Any,
 ) -> Reduction | None:
     """The plan of a reduction, None where something is not plain."""
-    if type(keepdims) is not bool or not plain(axis, format, threads):
-        return None
-    if dtype is not None and not isinstance(dtype, str | type | np.dtype):
-        return None
-    sides = []
-    for a in arrays:
-        if type(a) is not np.ndarray:
+    if not (type(axis) is int and keepdims is False and dtype is format is threads is None):
+        if type(keepdims) is not bool or not plain(axis, format, threads):
             return None
-        sides.append((a.dtype, a.shape, a.strides))
-    found = reduction(axis, keepdims, dtype, format, *sides)
+        if dtype is not None and not isinstance(dtype, str | type | np.dtype):
+            return None
+    x = arrays[0]
+    if type(x) is not np.ndarray:
+        return None
+    side = x.dtype, x.shape, x.strides
+    if len(arrays) == 1:
+        found = reduction(axis, keepdims, dtype, format, side)
+    else:
+        y = arrays[1]
+        if type(y) is not np.ndarray:
+            return None
+        found = reduction(axis, keepdims, dtype, format, side, (y.dtype, y.shape, y.strides))
     if out is None or found is None or takes(out, found.shape, found.dtype, arrays):
         return found
     return None
@@ -128,8 +145,9 @@ def known(
 
 def views(found: Reduction, arrays: tuple[Any, ...]) -> tuple[np.ndarray | None, ...]:
     """The arrays as a kernel takes them."""
-    x = first_row(arrays[0], found.prepare[0], found.view)
-    y = None
+    if found.in_rows:
+        return arrays[0][0], None, None, None, None
+    x, y = first_row(arrays[0], found.prepare[0], found.view), None
     if len(arrays) > 1:
         y = first_row(arrays[1], found.prepare[1], found.view)
     return x, y, None, None, None
@@ -198,21 +216,28 @@ def reduction(
     if keepdims:
         for k in kept:
             rows_shape.insert(k, 1)
+    prepare = tuple(
+        None if fits and order is None else Prepare(own, kind, order)
+        for fits, own in zip(as_is, given, strict=True)
+    )
+    view = native if kind in _formats.CODES else None
+    roots = np.dtype(np.float32 if result == np.float32 and how[1] is None else np.float64)
+    ordered = walked == sorted(walked)
     return Reduction(
-        tuple(
-            None if fits and order is None else Prepare(own, kind, order)
-            for fits, own in zip(as_is, given, strict=True)
-        ),
-        native if kind in _formats.CODES else None,
+        prepare,
+        view,
+        len(sides) == 1 and len(sides[0][1]) == 2 and prepare == (None,) and view is None,
         plan,
         how,
         wide,
-        np.dtype(np.float32 if result == np.float32 and how[1] is None else np.float64),
+        roots,
         result,
         tuple(rows_shape),
-        walked == sorted(walked),
+        ordered,
+        ordered and roots == result and len(rows_shape) == 1,
         _sums.task(plan, how, wide, len(sides) * native.itemsize, False),
         (len(sides), kind, result),
+        [],
     )
 
 
@@ -290,7 +315,7 @@ class Summary(NamedTuple):
 
 def summary(
     blocks: str, fields: tuple[int, int], axis: Any, *given: np.ndarray
-) -> tuple[list[Any], list[Any], tuple[np.dtype, ...], int] | None:
+) -> tuple[np.ndarray, np.ndarray, tuple[np.dtype, ...], int] | None:
     """What kernel `blocks` tells of each row, `fields` real and whole numbers.
 
     And the dtypes of the roots, and the length of a row. None where an array is not small or plain.
@@ -307,7 +332,7 @@ def summary(
     args = (arrays, *plan, NO_STATES, reals, counts, 0, rows)
     _launch.call(getattr(module, blocks), args, (plain.key, plan[0]))
     shape = plain.shape
-    return list(reals.reshape(-1, *shape)), list(counts.reshape(-1, *shape)), dtypes, plan[-8]
+    return reals.reshape(-1, *shape), counts.reshape(-1, *shape), dtypes, plan[-8]
 
 
 @lru_cache(maxsize=1024)

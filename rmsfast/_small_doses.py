@@ -1,6 +1,7 @@
 """Doses of small arrays of plain layout, as a call of few microseconds; see _small."""
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -8,8 +9,7 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _layout
 from rmsfast._dosing import LINE, STORAGE, parted
-from rmsfast._small import first_row
-from rmsfast.reductions import rms
+from rmsfast._small import first_row, reduced
 
 WAY = (0, 0, 0, 0, 1, 0)  # to nearest, the edit in float32, cast first: see _doses.dose_run
 NOTHING = np.zeros(0)
@@ -19,9 +19,10 @@ Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]
 class Dose(NamedTuple):
     """Rows along the last axis."""
 
-    view: np.dtype  # of rows, as the kernels see them
+    view: np.dtype | None  # of rows, as the kernels see them
     storage: str
     plan: _layout.Plan
+    compiled: list[Callable[..., None]]  # the kernels, once they were called
 
 
 def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> Any:
@@ -35,34 +36,43 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
     if format is not None and type(format) is not str:
         return None
     found = dose((h.dtype, h.shape, h.strides), format)
-    if found is None or direction.dtype not in (np.float32, np.float64):
+    if found is None or direction.dtype.char not in "fd":
         return None
-    view, storage, plan = found
+    view, storage, plan, compiled = found
     if direction.shape != h.shape[-1:] or not (out is None or takes(out, h)):
         return None
-    lines = np.zeros(-(-plan.length // LINE) * LINE)
-    own = lines[: plan.length]
-    own[:] = direction
-    size = rms(own)
+    if storage == "bfloat16":
+        lines = np.zeros(-(-plan.length // LINE) * LINE)
+        own = lines[: plan.length]
+        own[:] = direction
+    else:
+        own = direction.astype(np.float64)
+    size = reduced((own,), -1, False, None, None, None, None)
     if not 0.0 < size < math.inf:
         return None
-    rows = (first_row(h, None, view), own, None, None, None)
-    flags = np.empty(plan.rows, np.uint8)
-    module = _launch.kernel_module("_scalings")
-    arrays = (rows[0], None, None, None, None)
-    args: tuple[Any, ...] = (arrays, plan.g, plan.outer, plan.length, flags, 0, plan.rows)
-    _launch.call(module.zero_rows, args, (storage, "dose"))
-    if flags.any():
+    row, flags = first_row(h, None, view), np.empty(plan.rows, np.uint8)
+    zeros = ((row, None, None, None, None), plan.g, plan.outer, plan.length, flags, 0, plan.rows)
+    if compiled:
+        compiled[0](*zeros)
+    else:
+        _launch.call(_launch.kernel("zero_rows"), zeros, (storage, "dose"))
+    if np.count_nonzero(flags):
         return None
     single = parted(lines) if storage == "bfloat16" else None
     result = np.empty(h.shape, h.dtype) if out is None else out
-    sizes = np.array([size])
+    numbers = np.array([[alpha], [size]])
+    sizes = numbers[1]
     args = (
-        rows, single, first_row(result, None, view), None, None, plan.g, plan.outer, 0, plan.length,
-        np.array([[float(alpha)]]), NOTHING, sizes, sizes, None, single is None or single.size > 0,
-        WAY, None, None, True, False, 0, plan.rows,
+        (row, own, None, None, None), single, first_row(result, None, view), None, None, plan.g,
+        plan.outer, 0, plan.length, numbers[:1], NOTHING, sizes, sizes, None,
+        single is None or single.size > 0, WAY, None, None, True, False, 0, plan.rows,
     )  # fmt: skip
-    _launch.call(_launch.kernel_module("_dose_kernels").dose_rows, args, storage)
+    if not compiled:
+        compiled += [
+            _launch.compiled(_launch.kernel("zero_rows"), zeros, (storage, "dose")),
+            _launch.compiled(_launch.kernel("dose_rows"), args, storage),
+        ]
+    compiled[1](*args)
     return result
 
 
@@ -93,4 +103,4 @@ def dose(side: Side, format: str | None) -> Dose | None:
     )
     if plan.awkward or own != strides:
         return None
-    return Dose(_formats.kernel_dtype(kind), kind, plan)
+    return Dose(_formats.kernel_dtype(kind) if kind in _formats.CODES else None, kind, plan, [])

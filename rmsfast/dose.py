@@ -1,6 +1,5 @@
 """Edits in doses of the RMS and what becomes of them: `apply_dose` and its kin, `round_to`."""
 
-import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,9 +11,10 @@ from rmsfast._sums import STREAMING_BYTES
 
 Axis = int | tuple[int, ...] | None
 # Options of calls that _small_doses may answer.
+USUAL_SCALE = "rms"
 USUAL = (
-    "none", -1, "rms", None, "unit", None, "float32", "cast_then_add", "nearest_even", None, 0,
-    "ieee", "raise", None, None, None,
+    "none", -1, None, "unit", None, "float32", "cast_then_add", "nearest_even", None, 0, "ieee",
+    "raise", None,
 )  # fmt: skip
 
 
@@ -122,10 +122,11 @@ def apply_dose(
     function = "apply_dose"
     _arguments.check_choice(function, "report", report, ("rows", "none"))
     options = (
-        report, axis, scale, scale_name, direction_scale, storage, edit_format, path, rounding,
-        seed, first_row, overflow, zero, rows, where, threads,
+        report, axis, scale_name, direction_scale, storage, edit_format, path, rounding, seed,
+        first_row, overflow, zero, threads,
     )  # fmt: skip
-    if all(map(operator.is_, options, USUAL)):
+    ints = type(axis) is type(first_row) is int
+    if scale is USUAL_SCALE and rows is where is None and ints and options == USUAL:
         after = _small_doses.dosed(h, direction, alpha, format, out)
         if after is not None:
             return DoseResult(after, None)
