@@ -418,13 +418,15 @@ HOLDING = {
 }
 
 
-@pytest.mark.parametrize("name", HOLDING)
+MANY = 130_000  # of which 9 bytes each are more than a mebibyte
+
+
 @pytest.mark.parametrize(
-    ("shape", "chunks", "axis"),
+    ("name", "shape", "chunks", "axis"),
     [
-        ((200_000, 4), (200_000, 2), -1),
-        ((200_000, 4), (200_000, 4), -1),
-        ((4, 200_000), (2, 200_000), -2),
+        *((name, (MANY, 4), (MANY, 2), -1) for name in HOLDING),
+        *((name, (MANY, 4), (MANY, 4), -1) for name in HOLDING),
+        *((name, (4, MANY), (2, MANY), -2) for name in ("rms", "over_std", "unit_rms", "describe")),
     ],
     ids=str,
 )

@@ -1,7 +1,12 @@
 """The first call: what it loads, what it compiles, and what happens without Numba."""
 
+import json
+
+import numpy as np
 import pytest
 from processes import run
+
+import rmsfast
 
 
 def test_first_call_by_eight_threads_at_once_answers_each(tmp_path):
@@ -91,8 +96,6 @@ def test_warmup_leaves_nothing_to_compile():
 
 @pytest.mark.parametrize("dtype", ["longdouble", "O", "nonsense", "M8[s]"])
 def test_warmup_for_what_rms_does_not_take_is_refused(dtype):
-    import rmsfast
-
     with pytest.raises(TypeError, match=r"^warmup: dtypes must hold formats that rms takes, got "):
         rmsfast.warmup(["float32", dtype])
 
@@ -100,50 +103,54 @@ def test_warmup_for_what_rms_does_not_take_is_refused(dtype):
 # ------------------------------------------------------------------------- without Numba
 
 WITHOUT_NUMBA = "import sys\nsys.modules['numba'] = None\n"
-ANSWERS = """
-import warnings
-warnings.simplefilter("ignore", RuntimeWarning)
-import numpy as np, rmsfast
-x = np.array([[3.0, 4, 0, 0], [0, 0, 0, 0], [6, 8, 0, 0]])
-gain = np.array([1.0, 2, 1, 1])
-for call in (
-    lambda: rmsfast.rms(x),
-    lambda: rmsfast.rms(x, axis=None),
-    lambda: rmsfast.rms(np.float32(x) * np.float32(1e30)),
-    lambda: rmsfast.rms(x * 1e-200),
-    lambda: rmsfast.rms(np.array([127, -128], np.int8)),
-    lambda: rmsfast.rmse(x, -x),
-    lambda: rmsfast.relative_rmse(x, -x, reference="x", zero="nan"),
-    lambda: rmsfast.unit_rms(x, zero="zero"),
-    lambda: rmsfast.scale_to_rms(x[:1], 5),
-    lambda: rmsfast.rms_norm(x, gain, eps=0.75),
-    lambda: rmsfast.rms(x, where=x > 3),
-    lambda: rmsfast.rms(x[:, :0]),
-    lambda: rmsfast.rms(x, axis=2),
-    lambda: rmsfast.rms(x, threads=0),
-    lambda: rmsfast.rms(x * np.nan, nan_policy="raise"),
-    lambda: rmsfast.rms(x, weights=-x),
-    lambda: rmsfast.rms(x.astype(object)),
-    lambda: rmsfast.rms(x, dtype="int8"),
-    lambda: rmsfast.rmse(x, x[:, :3]),
-    lambda: rmsfast.relative_rmse(x, -x, reference="x"),
-    lambda: rmsfast.relative_rmse(x, -x, reference="y"),
-    lambda: rmsfast.unit_rms(x),
-    lambda: rmsfast.unit_rms(x, zero="keep"),
-    lambda: rmsfast.rms_norm(x * 1j),
-    lambda: rmsfast.rms_norm(x, eps=-1),
-    lambda: rmsfast.rms_norm(x, gain[:3]),
-):
-    try:
-        answer = call()
-        print(answer.dtype, np.array_repr(np.float64(np.round(answer, 12))).split())
-    except Exception as error:
-        print(type(error).__name__, str(error).partition(" must ")[0])
-"""
+
+
+def answers():
+    """What calls of all kinds give, and how they refuse."""
+    x = np.array([[3.0, 4, 0, 0], [0, 0, 0, 0], [6, 8, 0, 0]])
+    gain = np.array([1.0, 2, 1, 1])
+    calls = (
+        lambda: rmsfast.rms(x),
+        lambda: rmsfast.rms(x, axis=None),
+        lambda: rmsfast.rms(np.float32(x) * np.float32(1e30)),
+        lambda: rmsfast.rms(x * 1e-200),
+        lambda: rmsfast.rms(np.array([127, -128], np.int8)),
+        lambda: rmsfast.rmse(x, -x),
+        lambda: rmsfast.relative_rmse(x, -x, reference="x", zero="nan"),
+        lambda: rmsfast.unit_rms(x, zero="zero"),
+        lambda: rmsfast.scale_to_rms(x[:1], 5),
+        lambda: rmsfast.rms_norm(x, gain, eps=0.75),
+        lambda: rmsfast.rms(x, where=x > 3),
+        lambda: rmsfast.rms(x[:, :0]),
+        lambda: rmsfast.rms(x, axis=2),
+        lambda: rmsfast.rms(x, threads=0),
+        lambda: rmsfast.rms(x * np.nan, nan_policy="raise"),
+        lambda: rmsfast.rms(x, weights=-x),
+        lambda: rmsfast.rms(x.astype(object)),
+        lambda: rmsfast.rms(x, dtype="int8"),
+        lambda: rmsfast.rmse(x, x[:, :3]),
+        lambda: rmsfast.relative_rmse(x, -x, reference="x"),
+        lambda: rmsfast.relative_rmse(x, -x, reference="y"),
+        lambda: rmsfast.unit_rms(x),
+        lambda: rmsfast.unit_rms(x, zero="keep"),
+        lambda: rmsfast.rms_norm(x * 1j),
+        lambda: rmsfast.rms_norm(x, eps=-1),
+        lambda: rmsfast.rms_norm(x, gain[:3]),
+    )
+    found = []
+    for call in calls:
+        try:
+            answer = call()
+            found.append(f"{answer.dtype} {np.array_repr(np.round(np.float64(answer), 12))}")
+        except Exception as error:
+            found.append(f"{type(error).__name__} {str(error).partition(' must ')[0]}")
+    return found
 
 
 def test_answers_and_refusals_without_numba_are_those_with_it():
-    assert run(WITHOUT_NUMBA + ANSWERS) == run(ANSWERS)
+    ignored = "import warnings\nwarnings.simplefilter('ignore', RuntimeWarning)\n"
+    program = "import json; from test_first_call import answers; print(json.dumps(answers()))"
+    assert json.loads(run(WITHOUT_NUMBA + ignored + program)) == answers()
 
 
 @pytest.mark.parametrize(

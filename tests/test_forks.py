@@ -36,20 +36,12 @@ def run_with_forks(program, **environment):
 
 
 @pytest.mark.parametrize("layer", layers())
-def test_rms_in_a_child_forked_after_a_call_answers(layer):
+def test_rms_in_a_child_and_a_grandchild_forked_after_a_call_answers(layer):
     program = """
 check_large()
 join(fork(check_large, lambda: check_small("float64")))
-check_large()
-"""
-    run_with_forks(program, NUMBA_THREADING_LAYER=layer)
-
-
-@pytest.mark.parametrize("layer", layers())
-def test_rms_in_a_grandchild_answers(layer):
-    program = """
-check_large()
 join(fork(lambda: join(fork(check_large))))
+check_large()
 """
     run_with_forks(program, NUMBA_THREADING_LAYER=layer)
 

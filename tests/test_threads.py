@@ -21,21 +21,36 @@ def automatic():
 # ------------------------------------------------------------------- concurrent callers
 
 
-@pytest.mark.parametrize("layer", layers())
-def test_rms_called_by_four_threads_at_once_answers_each(layer):
+@pytest.fixture(scope="module", params=layers())
+def on_layer(request):
+    """A threading layer, and what a process that chose it prints."""
     printed = run(
         """
+        import json
         from concurrent.futures import ThreadPoolExecutor
         import numba
+        import rmsfast
         from processes import check_large
+        before = rmsfast.show_config("dicts")["threads"]["layer"]
+        numba.set_num_threads(1)
+        check_large()
+        after = rmsfast.show_config("dicts")["threads"]["layer"]
+        kept = numba.get_num_threads()
         with ThreadPoolExecutor(4) as pool:
-            for future in [pool.submit(check_large) for _ in range(40)]:
-                future.result()
-        print(numba.threading_layer())
+            calls = [pool.submit(check_large) for _ in range(40)]
+        failed = sum(call.exception() is not None for call in calls)
+        found = {"shown": [before, after], "threads": kept, "failed": failed}
+        print(json.dumps(found | {"layer": numba.threading_layer()}))
         """,
-        NUMBA_THREADING_LAYER=layer,
+        NUMBA_THREADING_LAYER=request.param,
+        NUMBA_NUM_THREADS=3,
     )
-    assert printed == layer
+    return request.param, json.loads(printed)
+
+
+def test_rms_called_by_four_threads_at_once_answers_each(on_layer):
+    layer, found = on_layer
+    assert (found["layer"], found["failed"]) == (layer, 0)
 
 
 def test_rms_while_another_region_runs_takes_the_serial_kernel():
@@ -48,19 +63,8 @@ def test_rms_gives_the_region_back():
     assert not _launch._region.locked()
 
 
-@pytest.mark.parametrize("layer", layers())
-def test_rms_leaves_the_number_of_numba_threads(layer):
-    run(
-        """
-        import numba
-        from processes import check_large
-        numba.set_num_threads(1)
-        check_large()
-        assert numba.get_num_threads() == 1
-        """,
-        NUMBA_THREADING_LAYER=layer,
-        NUMBA_NUM_THREADS=3,
-    )
+def test_rms_leaves_the_number_of_numba_threads(on_layer):
+    assert on_layer[1]["threads"] == 1
 
 
 def test_rms_leaves_the_start_method_to_the_caller():
@@ -115,15 +119,24 @@ def test_unit_rms_of_any_thread_count_has_the_same_bits(dtype):
     assert rmsfast.unit_rms(x, threads=1).tobytes() == rmsfast.unit_rms(x).tobytes()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_rms_on_a_bare_processor_has_the_same_bits(dtype):
-    program = f"""
-        import numpy as np, rmsfast
-        x = np.random.default_rng(5).normal(size=(50, 333)).astype("{dtype}")
-        x[0, 0], x[1] = np.finfo("{dtype}").smallest_subnormal, np.finfo("{dtype}").max
-        print(rmsfast.rms(x).tobytes().hex(), rmsfast.unit_rms(x).tobytes().hex())
-        """
-    assert run(program, NUMBA_CPU_NAME="generic") == run(program)
+def bits(dtype):
+    x = np.random.default_rng(5).normal(size=(50, 333)).astype(dtype)
+    x[0, 0], x[1] = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    return [rmsfast.rms(x).tobytes().hex(), rmsfast.unit_rms(x).tobytes().hex()]
+
+
+FLOATS = ["float16", "float32", "float64"]
+
+
+@pytest.fixture(scope="module")
+def on_a_bare_processor():
+    program = "import json; from test_threads import *; print(json.dumps([*map(bits, FLOATS)]))"
+    return dict(zip(FLOATS, json.loads(run(program, NUMBA_CPU_NAME="generic")), strict=True))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rms_on_a_bare_processor_has_the_same_bits(on_a_bare_processor, dtype):
+    assert on_a_bare_processor[dtype] == bits(dtype)
 
 
 # ------------------------------------------------------------------------ thread counts
@@ -250,18 +263,9 @@ def test_show_config_of_unknown_mode_is_refused():
         rmsfast.show_config("yaml")
 
 
-@pytest.mark.parametrize("layer", layers())
-def test_show_config_names_the_threading_layer_once_it_is_started(layer):
-    run(
-        f"""
-        import rmsfast
-        from processes import check_large
-        assert rmsfast.show_config("dicts")["threads"]["layer"] is None
-        check_large()
-        assert rmsfast.show_config("dicts")["threads"]["layer"] == "{layer}"
-        """,
-        NUMBA_THREADING_LAYER=layer,
-    )
+def test_show_config_names_the_threading_layer_once_it_is_started(on_layer):
+    layer, found = on_layer
+    assert found["shown"] == [None, layer]
 
 
 def rmsfast_command(*words):
