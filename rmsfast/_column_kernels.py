@@ -20,6 +20,7 @@ from rmsfast._memory import (
     addresses,
     advance,
     aligned,
+    arrive,
     fetch,
     moved,
     offsets,
@@ -31,10 +32,21 @@ from rmsfast._vectors import LANES, WIDTH
 
 
 @inner
-def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, tile):
-    """Sums of coordinates start to stop of neighbouring rows in the lanes of a tile."""
-    many = 1 if whole(arrays, how) else LANES
-    clear_columns(lanes, many * tile, arrays, how)
+def sum_tile(
+    arrays, how, g, outer, ragged, bases, start, stop, columns, state, gap, tile, part, parts
+):
+    """Sums of coordinates start to stop of neighbouring rows in the lanes of a tile.
+
+    Only in one of `parts` like parts of the lanes, and in one lane where sums are integers.
+    gap: bytes from one component of the state to the next.
+    """
+    lanes = LANES // parts
+    own, each = part * lanes, tile * 8
+    if whole(arrays, how):
+        state, each = advance(state, part * tile * 8), 0
+    else:
+        state = advance(state, own * tile * 8)
+    clear_columns(state, gap, tile if each == 0 else lanes * tile, arrays, how)
     memory = scratch_space(0)
     end, last = g.shape[1], outer - 1
     strides = strides_of(arrays, g, last, 1)
@@ -44,41 +56,49 @@ def sum_tile(arrays, how, g, outer, ragged, bases, start, stop, columns, lanes, 
         first = stop - (stop - start) % (DEPTH * LANES)
         steps = strides_of(arrays, g, outer, LANES)
         beside = strides_of(arrays, g, outer, 1)
-        below = strides_of(arrays, g, outer, (DEPTH - 1) * LANES + 1)
-        for j in range(start, first, DEPTH * LANES):
-            for lane in range(LANES):
+        below = strides_of(arrays, g, outer, DEPTH * LANES - lanes + 1)
+        for j in range(start + own, first, DEPTH * LANES):
+            for lane in range(lanes):
                 places = moved(bases, offsets(arrays, g, outer, end, j + lane))
                 pointers = addresses(arrays, places, 0)
-                at = advance(lanes, lane % many * tile * 8)
-                ahead = beside if lane < LANES - 1 else below
+                ahead = beside if lane < lanes - 1 else below
                 accumulate_columns(
-                    at, many * tile * 8, arrays, how, pointers, None, steps, ahead, columns
-                )
+                    advance(state, lane * each), gap, arrays, how, pointers, None, steps, ahead,
+                    columns,
+                )  # fmt: skip
     ahead = strides_of(arrays, g, end - 1, DEPTH)
     for j in range(first, stop):
-        places = moved(bases, offsets(arrays, g, outer, end, j))
-        pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
-        at = advance(lanes, (j % many) * tile * 8)
-        accumulate_columns(at, many * tile * 8, arrays, how, pointers, None, None, ahead, columns)
+        lane = j % LANES - own
+        if 0 <= lane < lanes:
+            places = moved(bases, offsets(arrays, g, outer, end, j))
+            pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
+            accumulate_columns(
+                advance(state, lane * each), gap, arrays, how, pointers, None, None, ahead, columns
+            )
 
 
 @kernel
 def column_partials(
-    arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, partials, begin, end
-):
+    arrays, how, wide, g, outer, ragged, length, base, first, blocks, tile, parts, shared, arrived,
+    partials, begin, end,
+):  # fmt: skip
     """partials[(row - row0) * blocks + k] = the partial of block first + k of a row.
 
-    A unit is one block of a tile: `tile` rows that are neighbours in memory, read one
-    coordinate after the other. Tiles are counted from `base`, whose first row is row0.
+    A unit is one of `parts` of the lanes of one block of a tile: `tile` rows that are neighbours in
+    memory, read one coordinate after the other. Tiles are counted from `base`, whose first row is
+    row0. If there are several parts, whoever comes last of a block, as told by `arrived`, takes
+    the sums of all from `shared`.
     """
     columns = g[0, outer - 1]
     tiles = (columns + tile - 1) // tile
     row0 = base // tiles * columns + base % tiles * tile
-    many = 1 if whole(arrays, how) else LANES
-    memory = np.empty(state_size(arrays, how) * many * tile + WIDTH)
+    lanes = parts if whole(arrays, how) else LANES
+    gap = max(1, len(arrived)) * lanes * tile * 8
+    memory = np.empty((state_size(arrays, how) * lanes * tile if parts == 1 else 0) + WIDTH)
     fields = np.empty((EXTENT_FIELDS, WIDTH))
     for unit in range(begin, end):
-        block, above = unit % blocks, base + unit // blocks
+        group, part = unit // parts, unit % parts
+        block, above = group % blocks, base + group // blocks
         t, prefix = above % tiles, above // tiles
         start = (first + block) * BLOCK
         stop = min(length, start + BLOCK)
@@ -86,12 +106,18 @@ def column_partials(
         n = min(tile, columns - t * tile)
         bases = offsets(arrays, g, 0, outer, row)
         state = aligned(memory)  # here, so that the memory is kept while the loop runs
-        sum_tile(arrays, how, g, outer, ragged, bases, start, stop, n, state, tile)
+        if parts > 1:
+            state = advance(aligned(shared), group * lanes * tile * 8)
+        sum_tile(
+            arrays, how, g, outer, ragged, bases, start, stop, n, state, gap, tile, part, parts
+        )
+        if parts > 1 and arrive(arrived, group) < parts - 1:
+            continue
         for c in range(0, n, WIDTH):
-            lanes = advance(state, c * 8)
             reduce_columns(
-                lanes, many * tile * 8, arrays, how, tile * 8, stop - start, address(fields, 0)
-            )
+                advance(state, c * 8), gap, arrays, how, tile * 8, lanes, stop - start,
+                address(fields, 0),
+            )  # fmt: skip
             for i in range(min(WIDTH, n - c)):
                 p = columns_tuple(address(fields, 0), i)
                 own = offsets(arrays, g, 0, outer, row + c + i)
@@ -117,18 +143,19 @@ def column_roots(arrays, how, wide, g, outer, ragged, length, tile, out, flags, 
     """out[row] = sqrt(sum / weight) of rows of one block; a unit is a tile."""
     columns = g[0, outer - 1]
     tiles = (columns + tile - 1) // tile
-    many = 1 if whole(arrays, how) else LANES
-    memory = np.empty(state_size(arrays, how) * many * tile + WIDTH)
+    lanes = 1 if whole(arrays, how) else LANES
+    gap = lanes * tile * 8
+    memory = np.empty(state_size(arrays, how) * lanes * tile + WIDTH)
     fields = field_space(0)
     for unit in range(begin, end):
         t = unit % tiles
         row, n = unit // tiles * columns + t * tile, min(tile, columns - t * tile)
         bases = offsets(arrays, g, 0, outer, row)
         state = aligned(memory)
-        sum_tile(arrays, how, g, outer, ragged, bases, 0, length, n, state, tile)
+        sum_tile(arrays, how, g, outer, ragged, bases, 0, length, n, state, gap, tile, 0, 1)
         for c in range(0, n, WIDTH):
-            lanes, some = advance(state, c * 8), min(WIDTH, n - c)
-            reduce_columns(lanes, many * tile * 8, arrays, how, tile * 8, length, fields)
+            at, some = advance(state, c * 8), min(WIDTH, n - c)
+            reduce_columns(at, gap, arrays, how, tile * 8, lanes, length, fields)
             store_roots(
                 arrays, how, wide, g, outer, ragged | APART, length, out, flags, row + c, some,
                 fields,

@@ -10,7 +10,6 @@ from numba.extending import intrinsic
 from rmsfast._lanes import (
     DEPTH,
     NEAR,
-    lanes_of,
     load_terms,
     prefetch,
     scale_factors,
@@ -47,16 +46,16 @@ def whole(typingctx, arrays, how):
 
 
 @intrinsic
-def clear_columns(typingctx, state, component, arrays, how):
-    """Make the state of a tile one of nothing; component: float64 from one to the next."""
-    signature = types.void(types.voidptr, types.intp, arrays, how)
+def clear_columns(typingctx, state, component, count, arrays, how):
+    """Make `count` sums of a state ones of nothing; component: bytes from one to the next."""
+    signature = types.void(types.voidptr, types.intp, types.intp, arrays, how)
 
     def codegen(context, builder, signature, args):
-        state = builder.bitcast(args[0], F64.as_pointer())
-        for k, start in enumerate(Sum(*signature.args[2:4]).components.values()):
-            first = builder.mul(args[1], I64(k))
-            with cgutils.for_range(builder, args[1]) as loop:
-                builder.store(F64(start), builder.gep(state, [builder.add(first, loop.index)]))
+        for k, start in enumerate(Sum(*signature.args[3:]).components.values()):
+            first = builder.gep(args[0], [builder.mul(args[1], I64(k))])
+            first = builder.bitcast(first, F64.as_pointer())
+            with cgutils.for_range(builder, args[2]) as loop:
+                builder.store(F64(start), builder.gep(first, [loop.index]))
         return context.get_dummy_value()
 
     return signature, codegen
@@ -216,30 +215,38 @@ def integer_columns(em, total, state, pointer, step):
 
 
 @intrinsic
-def reduce_columns(typingctx, state, component, arrays, how, tile, count, fields):
+def reduce_columns(typingctx, state, component, arrays, how, tile, lanes, count, fields):
     """Partials of WIDTH neighbouring columns, FIELDS runs of WIDTH float64 in `fields`.
 
-    tile: bytes from one lane of the state to the next.
+    tile: bytes from one lane of the state to the next; lanes: how many, where sums are integers.
     """
     signature = types.void(
-        types.voidptr, types.intp, arrays, how, types.intp, types.intp,
+        types.voidptr, types.intp, arrays, how, types.intp, types.intp, types.intp,
         types.voidptr,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
         em = Emitter(context, builder)
         total = Sum(*signature.args[2:4])
-        parts = {}
-        for k, name in enumerate(total.components):
-            parts[name] = []
-            for lane in range(1 if total.whole else LANES):
-                offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(args[4], I64(lane)))
-                p = builder.bitcast(builder.gep(args[0], [offset]), em.vector(F64).as_pointer())
-                v = builder.load(p)
-                v.align = 8
-                parts[name].append(lanes_of(em, total, v))
+
+        def lane_of(k, lane):
+            offset = builder.add(builder.mul(args[1], I64(k)), builder.mul(args[4], lane))
+            v = builder.load(cells_of(em, args[0], I64 if total.whole else F64, offset))
+            v.align = 8
+            return v
+
+        if total.whole:
+            cell = cgutils.alloca_once_value(builder, em.fill(I64, 0))
+            with cgutils.for_range(builder, args[5]) as loop:
+                builder.store(builder.add(builder.load(cell), lane_of(0, loop.index)), cell)
+            parts = {"sum": [builder.uitofp(builder.load(cell), em.vector(F64))]}
+        else:
+            parts = {
+                name: [lane_of(k, I64(lane)) for lane in range(LANES)]
+                for k, name in enumerate(total.components)
+            }
         found = total.total(em, parts, em.tree)
-        store_fields(em, total, found, args[5], args[6])
+        store_fields(em, total, found, args[6], args[7])
         return context.get_dummy_value()
 
     return signature, codegen

@@ -134,7 +134,7 @@ def close_sums(arrays, how, wide, stride, lanes, totals, begin, end):
     for c in range(begin, end, WIDTH):
         for k in range(1 if wide is None else 3):
             at, found = address(lanes, (k * size + c) * 8), address(fields[k], 0)
-            reduce_columns(at, LANES * stride * 8, arrays, how, stride * 8, 0, found)
+            reduce_columns(at, LANES * stride * 8, arrays, how, stride * 8, LANES, 0, found)
         for i in range(min(WIDTH, end - c)):
             p = columns_tuple(address(fields[0], 0), i)[:8]
             exponent = 0

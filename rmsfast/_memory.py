@@ -224,6 +224,18 @@ def advance(typingctx, pointer, offset):
 
 
 @intrinsic
+def arrive(typingctx, counts, k):
+    """Count one more at place k of int64 that threads share; returns how many there were before."""
+    signature = types.int64(counts, types.intp)
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.atomic_rmw("add", builder.gep(data, [args[1]]), I64(1), "seq_cst")
+
+    return signature, codegen
+
+
+@intrinsic
 def summon(typingctx, pointer):
     """Fetch the cache line of a pointer meanwhile."""
     signature = types.void(types.voidptr)

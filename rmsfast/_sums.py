@@ -7,13 +7,14 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _partial
 from rmsfast._layout import LEAST_TILE, TILE, Plan, Walk
-from rmsfast._partial import BLOCK, SCRATCH
+from rmsfast._partial import BLOCK, LANES, SCRATCH, WIDTH
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
 STREAMING_BYTES = 1 << 22  # larger results of scalings go past the caches
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 PIECE_ROWS = 1 << 15  # rows whose partials are kept at a time
+SPLIT_NUMBERS = 1 << 20  # of columns whose lanes are shared among threads
 UNITS = 4096  # blocks whose partials are kept before they are folded
 
 
@@ -41,9 +42,12 @@ def task(plan: Plan, how: How, wide: bool | None, itemsize: int, few: bool) -> T
     """How rows are summed and rooted in one go, None if they are in pieces; few: even if few."""
     args: _launch.Args = (how, wide, plan.g, plan.outer)
     row_bytes = plan.length * itemsize
-    if plan.columns and plan.length <= BLOCK:
+    if plan.columns:
         tile, args = group_rows(plan)[0], (*args, plan.ragged, plan.length)
-        return Task("column_roots", (*args, tile), everything(plan).groups, row_bytes * tile)
+        tiles = everything(plan).groups
+        if plan.length > BLOCK or lane_parts(plan, tiles, None) > 1:
+            return None
+        return Task("column_roots", (*args, tile), tiles, row_bytes * tile)
     if not plan.columns and (few or plan.length <= 2 * BLOCK):
         return Task("row_roots", (*args, plan.awkward, plan.length), plan.rows, row_bytes)
     return None
@@ -86,9 +90,23 @@ def group_rows(plan: Plan) -> tuple[int, int]:
     columns = int(plan.g[0, plan.outer - 1])
     tile, blocks = SCRATCH if plan.ragged else TILE, -(-plan.length // BLOCK)
     others, wanted = plan.rows // columns * blocks, 2 * _launch.threads_for(None)
+    others *= most_parts(plan)
     while tile > LEAST_TILE and others * -(-columns // tile) < wanted:
         tile //= 2
     return min(tile, -(-columns // 8) * 8), columns
+
+
+def most_parts(plan: Plan) -> int:
+    """Parts of the lanes of a tile that may be added up by one thread each."""
+    return LANES if plan.rows * plan.length >= SPLIT_NUMBERS else 1
+
+
+def lane_parts(plan: Plan, units: int, threads: int | None) -> int:
+    """Parts of the lanes of so many tiles and blocks, so that all threads have as much to do."""
+    parts, most, workers = 1, most_parts(plan), _launch.threads_for(threads)
+    while parts < most and units * parts % workers and units * parts < 4 * workers:
+        parts *= 2
+    return parts
 
 
 def everything(plan: Plan) -> Piece:
@@ -178,11 +196,15 @@ def blocks_of(
     if piece.rows == plan.rows:  # of which walks of other strides may have other groups
         piece = everything(plan)
     found = np.empty((piece.rows * blocks, fields_of(how)))
-    tile = group_rows(plan)[0]
+    tile, units = group_rows(plan)[0], piece.groups * blocks
+    parts = lane_parts(plan, units, threads)
+    arrived = np.zeros(0 if parts == 1 else units, np.int64)
+    # A state has no more components than a partial has fields.
+    shared = np.empty(arrived.size * fields_of(how) * LANES * tile + WIDTH)
     args: _launch.Args = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.ragged, plan.length)
-    args += (piece.first_group, first, blocks, tile, found)
-    unit_bytes = min(plan.length, BLOCK) * element_bytes(walk) * tile
-    _launch.launch("column_partials", args, piece.groups * blocks, unit_bytes, threads, key)
+    args += (piece.first_group, first, blocks, tile, parts, shared, arrived, found)
+    unit_bytes = min(plan.length, BLOCK) * element_bytes(walk) * tile // parts
+    _launch.launch("column_partials", args, units * parts, unit_bytes, threads, key)
     return found
 
 

@@ -121,7 +121,7 @@ def add_span(state, piece, walk, bases, columns, tile, held, begin, end):
     if end - begin <= BLOCK:
         return add_times(state, walk, bases, columns, tile, held, begin, end)
     for start in range(begin, end, BLOCK):
-        clear_columns(piece, tile, walk[0], walk[1])
+        clear_columns(piece, tile * 8, tile, walk[0], walk[1])
         stop = min(start + BLOCK, end)
         held = add_times(piece, walk, bases, columns, tile, held, start, stop)
         join_columns(state, state, piece, tile * 8, walk[0], walk[1], columns)
@@ -185,12 +185,12 @@ def run_windows(
         advance(more, 3 * size), advance(more, 4 * size), advance(more, 5 * size)
     )  # fmt: skip
     held, flags = (0, 0), 0
-    clear_columns(begun, tile, arrays, how)
+    clear_columns(begun, tile * 8, tile, arrays, how)
     head = (first // block + 1) * block  # the hop that goes next to the running sum
     if kept:
         for i in range(block):
             slot, at = advance(slots, i * size), (first + i) * hop - before
-            clear_columns(slot, tile, arrays, how)
+            clear_columns(slot, tile * 8, tile, arrays, how)
             held = add_span(slot, piece, walk, bases, columns, tile, held, at, at + hop)
     while head < last + whole:
         k = head - whole  # the window that ends with this hop's first part
@@ -199,12 +199,12 @@ def run_windows(
             if not kept:
                 for j in range(block):
                     slot, at = advance(slots, j * size), (k + j) * hop - before
-                    clear_columns(slot, tile, arrays, how)
+                    clear_columns(slot, tile * 8, tile, arrays, how)
                     held = add_span(slot, piece, walk, bases, columns, tile, held, at, at + hop)
             for j in range(block - 2, -1, -1):
                 slot = advance(slots, j * size)
                 join_columns(slot, slot, advance(slot, size), each, arrays, how, columns)
-            clear_columns(middle, tile, arrays, how)
+            clear_columns(middle, tile * 8, tile, arrays, how)
             for b in range(k // block + 1, k // block + between):
                 total = advance(sums, b % turns * size)
                 join_columns(middle, middle, total, each, arrays, how, columns)
@@ -215,7 +215,7 @@ def run_windows(
             join_columns(found, slot, begun, each, arrays, how, columns)
             if not kept:
                 join_columns(found, found, middle, each, arrays, how, columns)
-        clear_columns(own, tile, arrays, how)
+        clear_columns(own, tile * 8, tile, arrays, how)
         if rest:
             held = add_span(own, piece, walk, bases, columns, tile, held, at, at + rest)
         if k >= first:
@@ -232,9 +232,9 @@ def run_windows(
         head += 1
         if head % block == 0:
             total = advance(sums, (head // block - 1) % turns * size)
-            clear_columns(total, tile, arrays, how)
+            clear_columns(total, tile * 8, tile, arrays, how)
             join_columns(total, total, begun, each, arrays, how, columns)
-            clear_columns(begun, tile, arrays, how)
+            clear_columns(begun, tile * 8, tile, arrays, how)
             if k >= first and i + 1 < block:
                 join_columns(middle, middle, total, each, arrays, how, columns)
     return flags

@@ -29,7 +29,7 @@ from zoo import (
     plain,
 )
 
-from rmsfast import _launch, rms
+from rmsfast import _launch, _sums, rms
 
 LENGTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 1023, 1024, 1025, 16383, 16384, 16385, 40000]
 FORMATS = {"float16": np.uint16, "bfloat16": np.uint16}
@@ -404,6 +404,15 @@ def test_rms_any_thread_count_gives_same_bits(dtype, shape, axis, monkeypatch):
     serial_rows = np.moveaxis(x, axis, -1).copy() if isinstance(axis, int) else None
     if serial_rows is not None and axis == 0:
         assert_same_bits(serial, rms(serial_rows, threads=1))
+
+
+@pytest.mark.parametrize("parts", [2, 16])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16], ids=name_of)
+def test_rms_columns_whose_lanes_are_shared_give_bits_of_rows(dtype, parts, monkeypatch):
+    monkeypatch.setattr(_launch, "PARALLEL_BYTES", 1)
+    monkeypatch.setattr(_sums, "lane_parts", lambda *_: parts)
+    x = make((16_500, 21), dtype)
+    assert_same_bits(rms(x, axis=0), rms(np.ascontiguousarray(x.T)))
 
 
 def test_rms_repeated_calls_give_same_bits():
