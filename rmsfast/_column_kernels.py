@@ -30,6 +30,8 @@ from rmsfast._memory import (
 from rmsfast._partial import BLOCK, EXTENT_FIELDS
 from rmsfast._vectors import LANES, WIDTH
 
+SUMS = 16384  # of a tile that are added to at a time: they stay in the level 2 cache
+
 
 @inner
 def sum_tile(
@@ -52,20 +54,22 @@ def sum_tile(
     strides = strides_of(arrays, g, last, 1)
     first = start
     if ragged == 0 and end == outer + 1:
-        # DEPTH coordinates of one lane in turn: its sums stay in registers meanwhile.
+        # DEPTH coordinates of a lane in turn: its sums stay in registers meanwhile.
         first = stop - (stop - start) % (DEPTH * LANES)
         steps = strides_of(arrays, g, outer, LANES)
         beside = strides_of(arrays, g, outer, 1)
-        below = strides_of(arrays, g, outer, DEPTH * LANES - lanes + 1)
-        for j in range(start + own, first, DEPTH * LANES):
-            for lane in range(lanes):
-                places = moved(bases, offsets(arrays, g, outer, end, j + lane))
-                pointers = addresses(arrays, places, 0)
-                ahead = beside if lane < lanes - 1 else below
-                accumulate_columns(
-                    advance(state, lane * each), gap, arrays, how, pointers, None, steps, ahead,
-                    columns,
-                )  # fmt: skip
+        some = min(lanes, max(1, SUMS // tile))  # lanes that are added to at a time
+        below = strides_of(arrays, g, outer, DEPTH * LANES - some + 1)
+        for lane0 in range(0, lanes, some):
+            for j in range(start + own + lane0, first, DEPTH * LANES):
+                for k in range(some):
+                    places = moved(bases, offsets(arrays, g, outer, end, j + k))
+                    pointers = addresses(arrays, places, 0)
+                    ahead = beside if k < some - 1 else below
+                    accumulate_columns(
+                        advance(state, (lane0 + k) * each), gap, arrays, how, pointers, None,
+                        steps, ahead, columns,
+                    )  # fmt: skip
     ahead = strides_of(arrays, g, end - 1, DEPTH)
     for j in range(first, stop):
         lane = j % LANES - own

@@ -8,6 +8,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rmsfast._lanes import (
+    COMING,
     DEPTH,
     NEAR,
     load_terms,
@@ -84,8 +85,6 @@ def accumulate_columns(
         if not absent(signature.args[6]):
             steps = cgutils.unpack_tuple(builder, args[6])
         size, lanes = component_bytes(total.x), WIDTH
-        coming = [builder.gep(p, [far]) for p, far in zip(pointers, ahead, strict=True)]
-        coming = runs_of(em, coming, steps)
         if total.whole:
             lanes = WIDTH if steps is None else PAIRED
             add = integer_columns(em, total, args[0], pointers[0], steps and steps[0])
@@ -95,11 +94,27 @@ def accumulate_columns(
 
         step = max(lanes, 64 // size)  # columns of a cache line
         whole = builder.udiv(count, I64(step))
-        with cgutils.for_range(builder, whole) as loop:
-            index = builder.mul(loop.index, I64(step))
-            fetch_columns(em, total, coming, index, step)
-            for k in range(0, step, lanes):
-                add(builder.add(index, I64(k)), None)
+        far = I64(COMING // size // step)
+        far = builder.select(builder.icmp_signed("<", far, whole), far, whole)
+        last = builder.sub(whole, far)
+        # First the lines that are `far` away in these coordinates are fetched, at the end those
+        # that come next.
+        with cgutils.for_range(builder, I64(2)) as turn:
+            second = builder.icmp_signed("==", turn.index, I64(1))
+            begin = builder.select(second, last, I64(0))
+            end = builder.select(second, whole, last)
+            coming = []
+            for array, p, away in zip(total.arrays, pointers, ahead, strict=True):
+                width = 0 if array is None else step * component_bytes(array)
+                beyond = builder.sub(away, builder.mul(last, I64(width)))
+                away = builder.select(second, beyond, builder.mul(far, I64(width)))
+                coming.append(builder.gep(p, [away]))
+            coming = runs_of(em, coming, steps)
+            with cgutils.for_range(builder, end, begin) as loop:
+                index = builder.mul(loop.index, I64(step))
+                fetch_columns(em, total, coming, index, step)
+                for k in range(0, step, lanes):
+                    add(builder.add(index, I64(k)), None)
         done = builder.mul(whole, I64(step))
         more = builder.lshr(builder.sub(count, done), I64(lanes.bit_length() - 1))
         with cgutils.for_range(builder, more) as loop:

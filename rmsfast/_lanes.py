@@ -62,6 +62,7 @@ def scale_factors(em, scale, value):
 
 
 DEPTH = 4  # coordinates of a lane that are added at once where rows are columns in memory
+COMING = 2048  # bytes of each of them that are fetched meanwhile
 NEAR, FAR = 3, 2  # caches that a line is fetched into: of level 1, of level 2
 
 

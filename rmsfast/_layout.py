@@ -8,10 +8,9 @@ import numpy as np
 
 from rmsfast import _formats
 
-# Neighbouring rows that are read together where they are columns in memory: many, for processors
-# fetch some lines past the end of each run; fewer where there would be too few tiles for all
-# threads. The sums of a tile take 256 KiB, the level 2 cache of a small processor twice that.
-TILE, LEAST_TILE = 2048, 128
+# Neighbouring rows that are read together where they are columns in memory: many, as processors
+# fetch some lines past the end of each run; fewer where there would be too few tiles for threads.
+TILE, LEAST_TILE = 4096, 128
 APART = (1 << 8) - 1  # all arrays out of place, no bytes swapped
 LINE = 64  # bytes
 SWAPPED = 8  # bit of `awkward` and `ragged` where those about byte order begin

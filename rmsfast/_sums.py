@@ -109,6 +109,12 @@ def lane_parts(plan: Plan, units: int, threads: int | None) -> int:
     return parts
 
 
+def state_numbers(walk: Walk, how: How) -> int:
+    """Sums of a column before its lanes are folded."""
+    known = _launch.kernel_module("_terms").Sum(walk.arrays, how)  # of arrays as of their types
+    return LANES * len(known.components)
+
+
 def everything(plan: Plan) -> Piece:
     if not plan.columns:
         return Piece(0, plan.rows, 0, plan.rows)
@@ -199,8 +205,7 @@ def blocks_of(
     tile, units = group_rows(plan)[0], piece.groups * blocks
     parts = lane_parts(plan, units, threads)
     arrived = np.zeros(0 if parts == 1 else units, np.int64)
-    # A state has no more components than a partial has fields.
-    shared = np.empty(arrived.size * fields_of(how) * LANES * tile + WIDTH)
+    shared = np.empty(arrived.size * state_numbers(walk, how) * tile + WIDTH)
     args: _launch.Args = (walk.arrays, how, walk.wide, plan.g, plan.outer, plan.ragged, plan.length)
     args += (piece.first_group, first, blocks, tile, parts, shared, arrived, found)
     unit_bytes = min(plan.length, BLOCK) * element_bytes(walk) * tile // parts

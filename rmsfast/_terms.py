@@ -47,7 +47,7 @@ class Sum:
     @property
     def whole(self):
         """Whether squares of 8 or 16 bits are added as integers, in place of float64."""
-        alone = not any(self.arrays[1:]) and not self.masked
+        alone = all(a is None for a in self.arrays[1:]) and not self.masked
         return alone and kind_of(self.x) in ("int8", "uint8", "int16")
 
     @property
