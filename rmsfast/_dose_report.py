@@ -68,8 +68,8 @@ class DoseReport(FieldTable):
     cosine : ndarray
         Of d and e.
     frac_unchanged, frac_wrong_sign : ndarray
-        Share of coordinates with d = 0 though e is not, and with d opposed to e (by value:
-        -0.0 is 0.0).
+        Share of coordinates that stay c though e is not 0, and with d opposed to e (by value:
+        -0.0 is 0.0, and Inf stays Inf).
     angle_deg : ndarray
         Angle between c and after, in degrees.
     max_abs_error, max_error_index : ndarray

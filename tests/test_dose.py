@@ -566,6 +566,11 @@ def test_measure_dose_counts_what_is_lost():
     assert (report.n_overflow[0], report.n_nonfinite[0]) == (2, 3)
 
 
+def test_apply_dose_counts_an_infinity_as_unchanged():
+    h = np.array([[np.inf, 1, 2, 3]], np.float16)
+    assert apply_dose(h, np.ones(4), 0.5).report.frac_unchanged[0] == 0.25
+
+
 # Overflow, zero rows, refusals ------------------------------------------------------------------
 
 

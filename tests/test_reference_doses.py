@@ -48,6 +48,11 @@ def test_apply_dose_without_numba_keeps_what_is_not_edited():
     assert (after != h)[:, keep].any()
 
 
+def test_apply_dose_without_numba_counts_an_infinity_as_unchanged():
+    h = np.array([[np.inf, 1, 2, 3]], np.float16)
+    assert apply_dose(h, np.ones(4), 0.5).report.frac_unchanged[0] == 0.25
+
+
 def test_apply_dose_without_numba_along_any_axis_edits_in_place():
     h, u = stored(rows((5, 4, 6)), "float16"), rows((5, 6), 1)
     expected = apply_dose(h.transpose(1, 0, 2).reshape(4, 30), u.ravel(), 0.1).after

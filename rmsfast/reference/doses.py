@@ -110,7 +110,7 @@ def fields(
         "rms_off_direction": root(off),
         "relative_rmse_realised": root(d - q) / requested,
         "cosine": np.clip(np.sign(alpha) * along / realised, -1.0, 1.0),
-        "frac_unchanged": mean((d == 0) & (q != 0)),
+        "frac_unchanged": mean((a == c) & (q != 0)),
         "frac_wrong_sign": mean(d * q < 0),
         "angle_deg": np.where((a == 0).all(axis=-1), np.nan, angle),
         "max_abs_error": np.where(none, np.nan, worst.max(axis=-1)),
