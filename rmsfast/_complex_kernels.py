@@ -39,6 +39,7 @@ NO_MATCH = (*ZERO, 0.0, *ZERO, *ZERO, *ZERO, *ZERO, -1.0, -1.0, 0.0, 0.0, 0.0)
 ONE = (1.0, 1.0)
 SMALL, LARGE = 2.0**-400, 2.0**400  # sizes of numbers whose products stay in range
 NEARLY = 1.0 - 2.0**-40  # of a squared size: what is smaller is not the largest after rounding
+TINY = 2.0**-900  # squares down to here have all their digits
 
 
 @hot
@@ -78,24 +79,51 @@ def size_beyond(peak, re, re_low, im, im_low):
 
 
 @inner
-def largest_of_run(arrays, how, pointers, n, beaten, size):
+def bar_of(peak):
+    """Pair that a squared size must reach for its root to be rounded to more than `peak`."""
+    if not peak > 0.0:
+        return -1.0, 0.0
+    half = math.ldexp(1.0, math.frexp(peak)[1] - 54)
+    q, low = two_product(peak, peak)
+    return q, low + 2.0 * half * peak - q * 2.0**-95  # which leaves room for what is lost here
+
+
+@hot
+def reaches(a, a_low, b, b_low, bar, bar_low):
+    p, p_low = two_product(a, a)
+    q, q_low = two_product(b, b)
+    p, lost = two_sum(p, q)
+    low = lost + (p_low + q_low) + 2.0 * (a * a_low + b * b_low)
+    return (p - bar) + (low - bar_low) >= 0.0
+
+
+@inner
+def largest_of_run(arrays, how, pointers, n, beaten, size, nothing):
     """The largest |z| of a run and its index, from its squared size; -1 for both if it is beaten.
 
-    z: values of x, or of x - y. Their squares are compared first; of those that come near the
-    largest the roots, which are rounded once, decide.
+    z: values of x, or of x - y. nothing: whether all are 0. Their squares are compared first; of
+    those that come near the largest the roots, which are rounded once, decide.
     """
-    least = size * NEARLY
     peak = index = -1.0
-    if beaten > 0.0 and size < beaten * beaten * NEARLY:
+    if nothing and beaten >= 0.0:
         return peak, index
+    if beaten * beaten > TINY and beaten > 0.0 and size < beaten * beaten * NEARLY:
+        return peak, index
+    least = size * NEARLY if size > TINY else 0.0
+    bar, bar_low = bar_of(beaten) if size > TINY else (-1.0, 0.0)
     i = next_of_size(arrays, how, pointers, 0, n, least)
     while i < n:
         i -= i % 2
         _, a, a_low, _ = term(arrays, how, pointers, i, ONE)
         _, b, b_low, _ = term(arrays, how, pointers, i + 1, ONE)
-        found = size_beyond(peak, a, a_low, b, b_low)
-        if found != -1.0:
-            peak, index = found, float(i // 2)
+        if reaches(a, a_low, b, b_low, bar, bar_low):
+            found = size_beyond(peak, a, a_low, b, b_low)
+            if found != -1.0:
+                peak, index = found, float(i // 2)
+                if size > TINY:
+                    bar, bar_low = bar_of(peak)
+            if nothing:
+                break
         i = next_of_size(arrays, how, pointers, i + 2, n, least)
     return peak, index
 
@@ -137,7 +165,7 @@ def moments_of_run(arrays, how, pointers, n, omit, beaten):
     u, u_low = divide_pairs(s, s_low, kept, 0.0)
     v, v_low = divide_pairs(t, t_low, kept, 0.0)
     p, p_low, q, q_low = spread_of_values(arrays, how, pointers, (u, u_low, v, v_low), n)
-    peak, index = largest_of_run(arrays, how, pointers, n, beaten, size)
+    peak, index = largest_of_run(arrays, how, pointers, n, beaten, size, zeros == kept)
     least, most = (0.0 - peak, peak) if index >= 0.0 else (np.inf, -np.inf)
     length = float(n // 2)
     return (
@@ -282,7 +310,7 @@ def match_of_run(arrays, how, pointers, n, beaten):
     near = is_near(x_top) and is_near(y_top)
     if kept == 0.0 or not near or not math.isfinite(s + t + p):
         return match_of_values(arrays, how, pointers, n)
-    worst, index = largest_of_run(arrays, how, pointers, n, beaten, size)
+    worst, index = largest_of_run(arrays, how, pointers, n, beaten, size, equal == kept)
     e = NEUTRAL if x_top == 0.0 or y_top == 0.0 else 0.0
     return (
         0.0, 0.0, NEUTRAL, kept, 0.0, 0.0, NEUTRAL, 0.0, 0.0, NEUTRAL, p, p_low, e, 0.0 - s,

@@ -291,6 +291,8 @@ def describe_row(p, single, reals, counts, row):
         mean, deviation, share = precise_row(p, peak)
     if least == most:
         mean, deviation = least, peak - peak
+    if share > 1.0:  # the size of a complex number is rounded
+        share = 1.0
     crest = math.sqrt(share * kept)
     if not (deviation == deviation and crest == crest):
         size, mean, deviation = one_nan(size), one_nan(mean), one_nan(deviation)

@@ -5,7 +5,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import fractions, mean, mean_square, mean_square_error, signed_square, ulp_error
+from exact import (
+    fractions,
+    mean,
+    mean_square,
+    mean_square_error,
+    rounded_root,
+    signed_square,
+    ulp_error,
+)
 from test_summaries import same_fields
 from zoo import assert_same_bits, make
 
@@ -75,6 +83,21 @@ def test_describe_of_constant_complex_row_has_no_deviation():
     found = describe(np.full((2, 3000), 0.1 - 0.3j))
     np.testing.assert_array_equal(found.mean, 0.1 - 0.3j)
     np.testing.assert_array_equal(found.std, 0.0)
+
+
+def test_describe_of_complex_values_of_one_size_has_the_first_that_is_rounded_up():
+    z = np.exp(1j * np.random.default_rng(2).uniform(0, 7, 1500)) * 1.3
+    squares = [a * a + b * b for a, b in zip(fractions(z.real), fractions(z.imag), strict=True)]
+    sizes = [rounded_root(square) for square in squares]
+    found = describe(z)
+    assert (found.peak, found.peak_index) == (max(sizes), sizes.index(max(sizes)))
+
+
+def test_describe_of_single_complex_values_has_shares_of_one_at_most():
+    z = make((300, 1), C16, seed=1)
+    for found in (describe(z), reference.describe(z), describe(z[0]).pooled()):
+        assert np.max(found.peak_share) <= 1
+        np.testing.assert_allclose(found.peak_share, 1, rtol=2**-51)
 
 
 def test_describe_of_complex_spread_in_last_bits_does_not_cancel():
@@ -228,6 +251,12 @@ def test_compare_of_complex_differences_beyond_the_range_keeps_the_bias():
     found = compare([1e308 + 0j, -1e308j], [-1e308 + 0j, 1e307j])
     assert (found.max_abs_error, found.max_error_index) == (np.inf, 0)
     assert found.bias == pytest.approx(-1e308 + 5.5e307j, rel=1e-15)
+
+
+def test_compare_of_complex_values_finds_errors_whose_squares_are_subnormal():
+    errors = np.array([0, 1.2 + 1.2j, 1.23 + 1j, 0]) * 2.0**-537
+    found = compare(np.array([1.0, 0, 0, 0]) + errors, [1.0, 0, 0, 0])
+    assert (found.max_abs_error, found.max_error_index) == (abs(errors[1]), 1)
 
 
 def test_compare_of_equal_complex_values_is_without_noise():

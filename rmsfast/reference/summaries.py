@@ -86,7 +86,7 @@ class Description(RowTable):
             max=-parts.least(-parts["max"]),
             peak=peak,
             peak_index=index,
-            peak_share=crest * crest / parts.total,
+            peak_share=np.minimum(crest * crest / parts.total, 1.0),
             crest=crest,
             **{name: parts[name].sum(axis=0) for name in ("n_nan", "n_inf", "n_zero")},
             _roots=size[np.newaxis],
@@ -228,7 +228,7 @@ def describe(
         "max": most,
         "peak": peak,
         "peak_index": index,
-        "peak_share": share.values(),
+        "peak_share": np.minimum(share.values(), 1.0),  # of complex numbers the peak is rounded
         "crest": crest.values(),
         "n_nan": np.count_nonzero(chosen & np.isnan(number), axis=-1),
         "n_inf": np.count_nonzero(chosen & np.isinf(number), axis=-1),
