@@ -395,7 +395,8 @@ def whole_table(*blocks: Any, task: Task, dtype: np.dtype) -> Any:
         out[...] = records_of(_public(blocks, task), dtype).reshape(out.shape)
 
     out = np.empty(_one_a_row(parts, task), dtype)
-    return without(by_rows(fill, out, parts, task.axes, STATES), task.axes, False)
+    # Half as many, as those of complex numbers come twice.
+    return without(by_rows(fill, out, parts, task.axes, STATES // 2), task.axes, False)
 
 
 def table(records: Any, task: Task, made: _reports.Made, dtype: np.dtype) -> Any:
