@@ -416,7 +416,7 @@ def scaled(
     targets = ONE if target == 1.0 else np.array([target])
     mode = getattr(_launch.kernel_module("_scalings"), mode)
     args += (plan.length, mode, eps, fill, targets, offset)
-    args += (None, result.nbytes >= _sums.STREAMING_BYTES)
+    args += (None, _sums.streams(result, x))
     _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, (key, found.gain, cast))
     return result
 

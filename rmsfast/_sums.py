@@ -11,7 +11,7 @@ from rmsfast._partial import BLOCK, LANES, SCRATCH, WIDTH
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
-STREAMING_BYTES = 1 << 22  # larger results of scalings go past the caches
+STREAMING_BYTES = 1 << 22  # larger results of scalings go past the caches, but in place
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 PIECE_ROWS = 1 << 15  # rows whose partials are kept at a time
 SPLIT_NUMBERS = 1 << 20  # of columns whose lanes are shared among threads
@@ -23,6 +23,11 @@ def exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | Non
     if dtype == np.float32 and _formats.NARROW.issuperset(kinds):
         return None
     return None if _formats.SMALL_INTEGERS.issuperset(kinds) and not weighted else True
+
+
+def streams(result: np.ndarray, x: np.ndarray) -> bool:
+    """Whether a result goes past the caches; one in place stands there already."""
+    return result.nbytes >= STREAMING_BYTES and not np.may_share_memory(result, x)
 
 
 def element_bytes(walk: Walk) -> int:
