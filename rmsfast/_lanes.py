@@ -141,28 +141,93 @@ def load_as(em, element, pointer):
     return v
 
 
-def accumulate_pairs(em, total, state, pointers, whole):
-    """As `accumulate`, for `whole` runs of LANES bfloat16, read two at a time as 32 bits.
+def nothing(total):
+    """What the components of a sum start from.
+
+    Sums do from -0.0: LLVM clears 0.0 in halves of a vector, and a vector loaded from two stores
+    waits until both, and the streaming stores before them, are in memory.
+    """
+    return [value or (0.0 if total.whole else -0.0) for value in total.components.values()]
+
+
+class Adder:
+    """A state in registers, and the runs of LANES elements of one row that are added to it.
+
+    fresh: it begins as one of nothing, and is not read, which would wait for the stores before.
+    """
+
+    def __init__(self, context, builder, total, state, pointers, fresh=False):
+        # Processors with vectors of 32 bytes are slow in parting what fills two of them.
+        lanes = WIDTH if x86_has(context, "avx512f") else WIDTH // 2
+        self.em, self.total, self.pointers = Emitter(context, builder, lanes), total, pointers
+        self.state = builder.bitcast(state, self.em.vector(F64).as_pointer())
+        self.scale, self.vectors = None, LANES // lanes
+        begin = [self.em.fill(F64, v) for v in nothing(total) for _ in range(self.vectors)]
+        if not fresh:
+            begin = self.arranged(load_state(self.em, self.state, 0, len(begin)))
+        self.cells = [cgutils.alloca_once_value(builder, v) for v in begin]
+
+    def arranged(self, vectors):
+        """Vectors of the state as `add` takes them."""
+        return vectors
+
+    def in_order(self, vectors):
+        """The vectors of which `arranged` made these."""
+        return vectors
+
+    def fetch(self, start):
+        fetch_ahead(self.em, self.total, self.pointers, start, LANES)
+
+    def add(self, start):
+        """Add the elements from `start` on."""
+        self.add_some(start, None)
+
+    def add_some(self, start, count):
+        """Add the first `count` of them."""
+        for u in range(self.vectors):
+            first = I64(u * self.em.lanes)
+            valid = count and valid_lanes(self.em, self.em.b.sub(count, first))
+            index = self.em.b.add(start, first)
+            values = load_terms(self.em, self.total, self.pointers, index, valid)
+            self.step(u, values, valid)
+
+    def step(self, u, values, valid=None):
+        """Add a vector of every array to vector u of each component."""
+        b, own = self.em.b, self.cells[u :: self.vectors]
+        cells = dict(zip(self.total.components, own, strict=True))
+        sums = {name: b.load(cell) for name, cell in cells.items()}
+        for name, v in self.total.step(self.em, sums, values, valid, self.scale).items():
+            b.store(v, cells[name])
+
+    def close(self):
+        vectors = self.in_order([self.em.b.load(cell) for cell in self.cells])
+        store_state(self.em, self.state, 0, vectors)
+
+
+class PairAdder(Adder):
+    """The same of bfloat16, read two at a time as 32 bits.
 
     Shifts and masks make float32 of those, and need no instruction that moves numbers from one
     part of a vector to another; the lanes are parted into even and odd ones meanwhile.
     """
-    b, many = em.b, LANES // em.lanes
-    cells = [cgutils.alloca_once_value(b, v) for v in em.alternate(load_state(em, state, 0, many))]
-    with cgutils.for_range(b, whole) as loop:
-        start = b.mul(loop.index, I64(LANES))
-        fetch_ahead(em, total, pointers, start, LANES)
-        for u in range(0, many, 2):
+
+    def arranged(self, vectors):
+        return self.em.alternate(vectors)
+
+    def in_order(self, vectors):
+        return self.em.neighbours(vectors)
+
+    def add(self, start):
+        em, b = self.em, self.em.b
+        for u in range(0, self.vectors, 2):
             offset = b.mul(b.add(start, I64(u * em.lanes)), I64(2))
             pairs = [
                 array and em.pair_of(load_as(em, I32, b.gep(p, [offset])))
-                for array, p in zip(total.arrays, pointers, strict=True)
+                for array, p in zip(self.total.arrays, self.pointers, strict=True)
             ]
             for k in range(2):
                 values = [pair and (b.fpext(pair[k], em.vector(F64)), None) for pair in pairs]
-                sums = {"sum": b.load(cells[u + k])}
-                b.store(total.step(em, sums, values, None, None)["sum"], cells[u + k])
-    store_state(em, state, 0, em.neighbours([b.load(cell) for cell in cells]))
+                self.step(u + k, values)
 
 
 def lanes_of(em, total, v):
@@ -176,45 +241,33 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
     signature = types.void(types.voidptr, arrays, how, pointers, scale, types.intp)
 
     def codegen(context, builder, signature, args):
-        total = Sum(*signature.args[1:3])
-        # Processors with vectors of 32 bytes are slow in parting what fills two of them.
-        long = total.whole or x86_has(context, "avx512f")
-        em = Emitter(context, builder, WIDTH if long else WIDTH // 2)
-        pointers = cgutils.unpack_tuple(builder, args[3])
-        state = builder.bitcast(args[0], em.vector(F64).as_pointer())
-        count, vectors = args[5], LANES // em.lanes
+        total, pointers = Sum(*signature.args[1:3]), cgutils.unpack_tuple(builder, args[3])
+        state, count, plain = args[0], args[5], absent(signature.args[4])
         whole = builder.lshr(count, I64(LANES.bit_length() - 1))
         if total.whole:
+            em = Emitter(context, builder)
+            state = builder.bitcast(state, em.vector(F64).as_pointer())
             accumulate_integers(em, total, state, pointers[0], count)
             return context.get_dummy_value()
-        if total.paired and absent(signature.args[4]):
-            accumulate_pairs(em, total, state, pointers, whole)
-            whole = I64(0)
-        scale = scale_factors(em, signature.args[4], args[4])
-        cells = {
-            (name, u): cgutils.alloca_once_value(builder, v)
-            for k, name in enumerate(total.components)
-            for u, v in enumerate(load_state(em, state, k * vectors, vectors))
-        }
 
-        def add(start, u, valid):
-            index = builder.add(start, I64(u * em.lanes))
-            values = load_terms(em, total, pointers, index, valid)
-            sums = {name: builder.load(cells[name, u]) for name in total.components}
-            for name, v in total.step(em, sums, values, valid, scale).items():
-                builder.store(v, cells[name, u])
+        def add_whole(adder):
+            with cgutils.for_range(builder, whole) as loop:
+                start = builder.mul(loop.index, I64(LANES))
+                adder.fetch(start)
+                adder.add(start)
 
-        with cgutils.for_range(builder, whole) as loop:
-            start = builder.mul(loop.index, I64(LANES))
-            fetch_ahead(em, total, pointers, start, LANES)
-            for u in range(vectors):
-                add(start, u, None)
+        if total.paired and plain:
+            pairs = PairAdder(context, builder, total, state, pointers)
+            add_whole(pairs)
+            pairs.close()
+        adder = Adder(context, builder, total, state, pointers)
+        adder.scale = scale_factors(adder.em, signature.args[4], args[4])
+        if not (total.paired and plain):
+            add_whole(adder)
         rest = builder.and_(count, I64(LANES - 1))
         with builder.if_then(builder.icmp_signed(">", rest, I64(0)), likely=False):
-            start = builder.sub(count, rest)
-            for u in range(vectors):
-                add(start, u, valid_lanes(em, builder.sub(rest, I64(u * em.lanes))))
-        store_state(em, state, 0, [builder.load(cell) for cell in cells.values()])
+            adder.add_some(builder.sub(count, rest), rest)
+        adder.close()
         return context.get_dummy_value()
 
     return signature, codegen
@@ -232,6 +285,22 @@ def lane_states(typingctx, arrays, how):
     return signature, codegen
 
 
+def state_at(builder, states, total, row):
+    size = 8 * LANES * len(total.components)
+    return builder.gep(states, [builder.mul(row, I64(size))])
+
+
+@intrinsic
+def state_of(typingctx, states, arrays, how, row):
+    """Pointer to the state of a row among others."""
+    signature = types.voidptr(types.voidptr, arrays, how, types.intp)
+
+    def codegen(context, builder, signature, args):
+        return state_at(builder, args[0], Sum(*signature.args[1:3]), args[3])
+
+    return signature, codegen
+
+
 @intrinsic
 def cleared(typingctx, states, arrays, how, row):
     """Pointer to the state of a row among others, made one of nothing."""
@@ -239,15 +308,10 @@ def cleared(typingctx, states, arrays, how, row):
 
     def codegen(context, builder, signature, args):
         total = Sum(*signature.args[1:3])
-        components, nothing = total.components, 0.0 if total.whole else -0.0
-        size = len(components) * LANES
-        state = builder.gep(args[0], [builder.mul(args[3], I64(8 * size))])
+        state, begin = state_at(builder, args[0], total, args[3]), nothing(total)
         vectors = builder.bitcast(state, ir.VectorType(F64, WIDTH).as_pointer())
-        for k in range(size // WIDTH):
-            # Sums start from -0.0: LLVM clears 0.0 in halves of a vector, and a vector loaded from
-            # two stores waits until both, and the streaming stores before them, are in memory.
-            start = list(components.values())[k * WIDTH // LANES] or nothing
-            value = ir.Constant(ir.VectorType(F64, WIDTH), [start] * WIDTH)
+        for k in range(len(begin) * LANES // WIDTH):
+            value = ir.Constant(ir.VectorType(F64, WIDTH), [begin[k * WIDTH // LANES]] * WIDTH)
             builder.store(value, builder.gep(vectors, [I64(k)])).align = 8
         return state
 

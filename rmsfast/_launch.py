@@ -216,6 +216,7 @@ def launch(
     unit_bytes: int,
     threads: int | None = None,
     key: Hashable = None,
+    share_bytes: int = SHARE_BYTES,
 ) -> None:
     """Run a kernel on units 0 to `units`, in slices short enough to interrupt.
 
@@ -234,7 +235,7 @@ def launch(
         if packed is not None and end - begin > 1 and _region.acquire(blocking=False):
             try:
                 if _start_threads():
-                    share = min(SHARE_BYTES // max(1, unit_bytes), -(-(end - begin) // workers))
+                    share = min(share_bytes // max(1, unit_bytes), -(-(end - begin) // workers))
                     _in_parallel(_entries[run], packed, begin, end, max(1, share), workers)
                     continue
             finally:

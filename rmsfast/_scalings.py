@@ -12,6 +12,7 @@ import numpy as np
 from rmsfast._kernels import (
     HIGH,
     add_pairs,
+    add_run,
     add_scaled,
     divide_pairs,
     fold,
@@ -24,7 +25,15 @@ from rmsfast._kernels import (
     sum_block,
     sum_rows,
 )
-from rmsfast._lanes import factors_of, field_space, found_at, lane_states
+from rmsfast._lanes import (
+    cleared,
+    factors_of,
+    field_space,
+    found_at,
+    lane_states,
+    reduce_rows,
+    state_of,
+)
 from rmsfast._memory import (
     address,
     addresses,
@@ -145,11 +154,14 @@ def scale_rows(
     least = eps if mode == MAX else 0.0
     states, fields, wanted = lane_states(arrays, how), field_space(0), scratch_space(0)
     ahead = WIDTH * g[1, outer - 1] if outer else 0
-    together = WIDTH if length <= TOGETHER // WIDTH and awkward == 0 else 1
+    together = WIDTH if length <= TOGETHER // WIDTH and awkward == 0 and end - begin > 1 else 1
     for first in range(begin, end, together):
         usual, n = False, min(together, end - first)
-        if n > 1:
-            sum_rows(arrays, how, g, outer, length, first, n, states, fields)
+        if together > 1:
+            if first == begin:
+                sum_rows(arrays, how, g, outer, length, first, n, states, fields)
+            else:  # the sums of these rows were made while those before them were written
+                reduce_rows(states, arrays, how, length, fields)
             for i in range(WIDTH):
                 put(wanted, i, targets[(first + i) % len(targets)])
             usual = factors_of(fields, wanted, inside, outside, least, LEAST, 1.0 / LEAST)
@@ -167,9 +179,19 @@ def scale_rows(
                     factor = factor_of(p, mode, eps, targets[row % len(targets)])
             pointers = addresses(writes, bases, 0)
             target = address(result, result_place(result, g, 0, outer, row))
-            write_run(
-                writes, result, cast, pointers, target, factor, offset, length, ahead, streaming
-            )
+            later, count = row + together, 0
+            if together > 1 and later < end:
+                count = length
+            bases = offsets(arrays, g, 0, outer, min(later, end - 1))
+            state = state_of(states, arrays, how, row - first)
+            added = write_run(
+                writes, result, cast, pointers, target, factor, offset, length, ahead, streaming,
+                (state, arrays, how, addresses(arrays, bases, 0), count),
+            )  # fmt: skip
+            if added < count:
+                if added == 0:
+                    cleared(states, arrays, how, row - first)
+                add_run(state, arrays, how, addresses(arrays, bases, added), None, count - added)
     if streaming:
         fence()
 
@@ -202,7 +224,7 @@ def write_piece(writes, cast, result, g, apart, row, first, n, factor, offset, s
     target = advance(memory, RESULT * 8 * SCRATCH) if scattered else address(result, place)
     pointers = fetch(writes, places, strides, apart, n, memory, 0)
     past = streaming and scattered == 0
-    write_run(writes, result, cast, pointers, target, factor, offset, n, AHEAD_FAR, past)
+    write_run(writes, result, cast, pointers, target, factor, offset, n, AHEAD_FAR, past, None)
     if scattered:
         scatter(target, result, place, g[RESULT + 1, last], n)
 

@@ -417,7 +417,8 @@ def scaled(
     mode = getattr(_launch.kernel_module("_scalings"), mode)
     args += (plan.length, mode, eps, fill, targets, offset)
     args += (None, _sums.streams(result, x))
-    _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, (key, found.gain, cast))
+    types, share = (key, found.gain, cast), _sums.SCALED_BYTES
+    _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, types, share)
     return result
 
 

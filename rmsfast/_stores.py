@@ -8,9 +8,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import FAR, load_all, prefetch, valid_lanes
+from rmsfast._lanes import FAR, Adder, PairAdder, load_all, prefetch, valid_lanes
 from rmsfast._memory import component_bytes, stack
 from rmsfast._swift import Swift
+from rmsfast._terms import Sum
 from rmsfast._vectors import (
     BYTES,
     F32,
@@ -20,6 +21,7 @@ from rmsfast._vectors import (
     I16,
     I32,
     I64,
+    LANES,
     STORED,
     Emitter,
     absent,
@@ -246,17 +248,21 @@ class Division:
 
 @intrinsic
 def write_run(
-    typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming
-):
+    typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming,
+    beside,
+):  # fmt: skip
     """target[0:count] = round(x * factor * (offset + gain)), side by side; or see Division.
 
     factor: (high, low, before, after), used where arrays hold none; offset: added to the
     gain in float64. ahead: bytes from here to the x of later runs, which are fetched meanwhile.
-    streaming: whole cache lines go past the caches (`fence` afterwards).
+    streaming: whole cache lines go past the caches (`fence` afterwards). beside: None, or
+    (state, arrays, how, pointers, count) of a run as for `accumulate`, or of 0 elements. As many
+    as are returned are added line by line to a state of nothing: so memory is read and written,
+    and the processor calculates, all at the same time.
     """
-    signature = types.void(
+    signature = types.intp(
         arrays, result, cast, pointers, types.voidptr, types.UniTuple(types.float64, 4),
-        types.float64, types.intp, types.intp, types.boolean,
+        types.float64, types.intp, types.intp, types.boolean, beside,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
@@ -268,6 +274,11 @@ def write_run(
         em = Emitter(context, builder, lanes=LINE // size)
         pointers = cgutils.unpack_tuple(builder, args[3])
         target, count, ahead, streaming = args[4], args[7], args[8], args[9]
+        adder, together = None, I64(0)
+        if not absent(signature.args[10]):
+            state, _, _, coming, together = cgutils.unpack_tuple(builder, args[10])
+            coming = cgutils.unpack_tuple(builder, coming)
+            adder = adder_of(context, builder, signature.args[10][1:3], state, coming)
         x_size = component_bytes(scaling.x)
         high, low, before, after = cgutils.unpack_tuple(builder, args[5])
         wide = "float64" in (component_of(scaling.x), scaling.kind)
@@ -338,36 +349,53 @@ def write_run(
         def index_of(k):
             return builder.add(head, builder.mul(k, I64(em.lanes)))
 
-        def store_line(v, index, aligned):
-            store = builder.store(v, place(index))
-            store.align = LINE if aligned else 1
-            if aligned:
-                one = builder.module.add_metadata([ir.Constant(I32, 1)])
-                store.set_metadata("nontemporal", one)
+        def store_line(v, index):
+            with builder.if_else(streaming) as (past, through):
+                with past:
+                    store = builder.store(v, place(index))
+                    store.align = LINE
+                    one = builder.module.add_metadata([ir.Constant(I32, 1)])
+                    store.set_metadata("nontemporal", one)
+                with through:
+                    builder.store(v, place(index)).align = 1
+
+        # Lines that are written at a time beside runs of LANES elements that are added.
+        at_once = max(LANES // em.lanes, 1)
+        both = builder.select(builder.icmp_signed(">", together, I64(0)), I64(-at_once), I64(0))
 
         def each_line(first, many, body):
-            with builder.if_else(streaming) as (past, through):
-                for branch, aligned in ((past, True), (through, False)):
-                    with branch, cgutils.for_range(builder, many) as loop:
-                        index = index_of(builder.add(first, loop.index))
-                        far = builder.add(ahead, builder.mul(index, I64(x_size)))
-                        for step in range(0, em.lanes * x_size, LINE):
-                            prefetch(em, pointers[0], builder.add(far, I64(step)), FAR)
-                        body(loop.index, index, aligned)
+            done = builder.and_(many, both)
+            if adder is not None:
+                with cgutils.for_range(builder, builder.udiv(done, I64(at_once))) as loop:
+                    k = builder.mul(loop.index, I64(at_once))
+                    start = builder.mul(builder.add(first, k), I64(em.lanes))
+                    for run in range(0, at_once * em.lanes, LANES):
+                        adder.fetch(builder.add(start, I64(run)))
+                        adder.add(builder.add(start, I64(run)))
+                    for line in range(at_once):
+                        own = builder.add(k, I64(line))
+                        body(own, index_of(builder.add(first, own)))
+            with cgutils.for_range(builder, builder.sub(many, done)) as loop:
+                k = builder.add(done, loop.index)
+                index = index_of(builder.add(first, k))
+                far = builder.add(ahead, builder.mul(index, I64(x_size)))
+                for step in range(0, em.lanes * x_size, LINE):
+                    prefetch(em, pointers[0], builder.add(far, I64(step)), FAR)
+                body(k, index)
 
         if swift is None:
-            each_line(I64(0), lines, lambda _, i, aligned: store_line(value(i, None), i, aligned))
+            each_line(I64(0), lines, lambda _, i: store_line(value(i, None), i))
         else:
             doubts = cgutils.alloca_once(builder, I64)
 
-            def store_swiftly(k, index, aligned):
+            def store_swiftly(k, index):
                 codes, doubt = swift.line(pointers, index, em.lanes)
                 with builder.if_else(doubt, likely=False) as (unsure, sure):
                     with unsure:
                         bit = builder.shl(I64(1), k)
                         builder.store(builder.or_(builder.load(doubts), bit), doubts)
                     with sure:
-                        store_line(codes, index, aligned)
+                        store_line(codes, index)
 
             # Lines in doubt are done after 64 others, so that these keep their registers.
             groups = builder.udiv(builder.add(lines, I64(63)), I64(64))
@@ -383,10 +411,22 @@ def write_run(
                     k = em.call("llvm.cttz.i64", I64, left, I1(1))
                     builder.store(builder.and_(left, builder.sub(left, I64(1))), doubts)
                     index = index_of(builder.add(first, k))
-                    store_line(value(index, None), index, False)
-        return context.get_dummy_value()
+                    builder.store(value(index, None), place(index)).align = 1
+        if adder is None:
+            return I64(0)
+        adder.close()
+        return builder.mul(builder.and_(lines, both), I64(em.lanes))
 
     return signature, codegen
+
+
+def adder_of(context, builder, signature, state, pointers):
+    """What adds to the state of a row; None for squares that are added as integers."""
+    total = Sum(*signature)
+    if total.whole:
+        return None
+    kind = PairAdder if total.paired else Adder
+    return kind(context, builder, total, state, pointers, fresh=True)
 
 
 @intrinsic
