@@ -49,9 +49,23 @@ class _Part(JITCodeLibrary):
 
 
 class _Whole(JITCodeLibrary):
-    """Code of a kernel, optimised once."""
+    """Code of a kernel, optimised once; its parts are its own.
+
+    Numba numbers functions and record types in every process anew: parts of kernels from
+    different processes, kept on disk, may have one name for different code.
+    """
 
     def _optimize_final_module(self):
+        parts = {
+            f.name
+            for library in self._linking_libraries
+            if isinstance(library, _Part)
+            for f in library._final_module.functions
+            if not f.is_declaration
+        }
+        for f in self._final_module.functions:
+            if f.name in parts:
+                f.linkage = "internal"
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
 

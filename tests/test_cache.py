@@ -180,3 +180,20 @@ def test_digest_covers_every_file_that_kernels_import():
             if module.startswith("rmsfast."):
                 pending += {f"{module.split('.')[1]}.py"} - found
     assert found == set(_cache.SOURCES)
+
+
+def test_code_from_different_processes_keeps_apart(tmp_path):
+    # The first format that a process compiles has the same number, and name, in each.
+    program = """
+    import numpy as np
+    import rmsfast
+    x = np.ones((8, 1000), np.float16)
+    calls = {"half": lambda: rmsfast.rms(x)}
+    calls["brain"] = lambda: rmsfast.rms(x.view(np.uint16), format="bfloat16")
+    for name in NAMES:
+        print(calls[name]()[0])
+    """
+    answers = {"brain": "0.0078125", "half": "1.0"}
+    for names in (["brain"], ["half"], ["brain", "half"]):
+        printed = run(program.replace("NAMES", str(names)), NUMBA_CACHE_DIR=tmp_path)
+        assert printed.splitlines() == [answers[name] for name in names]
