@@ -352,7 +352,11 @@ def write_run(
         def store_line(v, index):
             with builder.if_else(streaming) as (past, through):
                 with past:
-                    store = builder.store(v, place(index))
+                    # LLVM knows of no streaming stores of float16: the fence keeps it from these.
+                    words = builder.bitcast(v, ir.VectorType(F32, LINE // 4))
+                    words = em.call("llvm.arithmetic.fence.v16f32", words.type, words)
+                    p = builder.bitcast(place(index), words.type.as_pointer())
+                    store = builder.store(words, p)
                     store.align = LINE
                     one = builder.module.add_metadata([ir.Constant(I32, 1)])
                     store.set_metadata("nontemporal", one)

@@ -731,7 +731,7 @@ def test_unit_rms_any_thread_count_gives_same_bits(dtype, shape, axis, monkeypat
 
 # (dtype, length of rows): not a divisor of a cache line, so that rows start at each place in one.
 LARGE = [(np.float64, 509), (np.float32, 1021), (np.float32, 7), (BFLOAT16, 2039)]
-LARGE += [(np.dtype(ml_dtypes.float8_e5m2), 4093)]
+LARGE += [(np.dtype(ml_dtypes.float8_e5m2), 4093), (np.float16, 2039)]
 every_large = pytest.mark.parametrize(("dtype", "length"), LARGE, ids=str)
 
 
