@@ -194,7 +194,7 @@ class _Job:
         self.result = result.reshape(scaled.shape) if not result.shape else result
         self.mode, self.eps = getattr(_launch.kernel_module("_scalings"), mode), eps
         self.how = (None, exact, None)
-        self.streaming = _sums.streams(result, scaled.array)
+        self.streaming = _sums.streams(scaled.out, scaled.array)
         self.out_operand = (self.result, scaled.result_kind)
 
     def run(self, targets: np.ndarray, zero: str, sizes: np.ndarray | None) -> _layout.Plan:

@@ -416,7 +416,7 @@ def scaled(
     targets = ONE if target == 1.0 else np.array([target])
     mode = getattr(_launch.kernel_module("_scalings"), mode)
     args += (plan.length, mode, eps, fill, targets, offset)
-    args += (None, _sums.streams(result, x))
+    args += (None, _sums.streams(out, x))
     types, share = (key, found.gain, cast), _sums.SCALED_BYTES
     _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, types, share)
     return result

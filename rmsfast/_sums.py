@@ -11,7 +11,7 @@ from rmsfast._partial import BLOCK, LANES, SCRATCH, WIDTH
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
-STREAMING_BYTES = 1 << 22  # larger results of scalings go past the caches, but in place
+STREAMING_BYTES = 1 << 22  # larger results of scalings may go past the caches
 # Work of scalings handed to a thread at a time: before its first rows are written they are summed.
 SCALED_BYTES = 1 << 21
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
@@ -27,9 +27,14 @@ def exact(kinds: tuple[str, ...], dtype: np.dtype, weighted: bool) -> bool | Non
     return None if _formats.SMALL_INTEGERS.issuperset(kinds) and not weighted else True
 
 
-def streams(result: np.ndarray, x: np.ndarray) -> bool:
-    """Whether a result goes past the caches; one in place stands there already."""
-    return result.nbytes >= STREAMING_BYTES and not np.may_share_memory(result, x)
+def streams(out: np.ndarray | None, x: np.ndarray) -> bool:
+    """Whether a result goes past the caches: not where it stands in them already.
+
+    What is in place does, and so does what is new, whose pages the system clears one by one.
+    """
+    if out is None or out.nbytes < STREAMING_BYTES:
+        return False
+    return not np.may_share_memory(out, x)
 
 
 def element_bytes(walk: Walk) -> int:
