@@ -251,12 +251,20 @@ def summon(typingctx, pointer):
 def copy_strided(builder, element, source, stride, count, swap, target):
     """Copy `count` elements, `stride` bytes apart, side by side, in native byte order."""
 
+    def load(p, swap):
+        v = builder.load(builder.bitcast(p, element.as_pointer()))
+        v.align = 1
+        return builder.bswap(v) if swap else v
+
     def copy(swap):
-        with cgutils.for_range(builder, count) as loop:
-            p = builder.gep(source, [builder.mul(loop.index, stride)])
-            v = builder.load(builder.bitcast(p, element.as_pointer()))
-            v.align = 1
-            builder.store(builder.bswap(v) if swap else v, builder.gep(target, [loop.index]))
+        one = load(source, swap)
+        same = builder.icmp_signed("==", stride, I64(0))
+        with builder.if_else(same, likely=False) as (fill, walk):
+            with fill, cgutils.for_range(builder, count) as loop:
+                builder.store(one, builder.gep(target, [loop.index]))
+            with walk, cgutils.for_range(builder, count) as loop:
+                v = load(builder.gep(source, [builder.mul(loop.index, stride)]), swap)
+                builder.store(v, builder.gep(target, [loop.index]))
 
     if element.width == 8:
         copy(False)
