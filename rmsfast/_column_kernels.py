@@ -28,7 +28,7 @@ from rmsfast._memory import (
     strides_of,
 )
 from rmsfast._partial import BLOCK, EXTENT_FIELDS
-from rmsfast._vectors import LANES, WIDTH
+from rmsfast._vectors import LANES, SCRATCH, WIDTH
 
 SUMS = 16384  # of a tile that are added to at a time: they stay in the level 2 cache
 
@@ -70,15 +70,17 @@ def sum_tile(
                         advance(state, (lane0 + k) * each), gap, arrays, how, pointers, None,
                         steps, ahead, columns,
                     )  # fmt: skip
-    ahead = strides_of(arrays, g, end - 1, DEPTH)
+    ahead, further = strides_of(arrays, g, end - 1, DEPTH), strides_of(arrays, g, last, SCRATCH)
     for j in range(first, stop):
         lane = j % LANES - own
         if 0 <= lane < lanes:
             places = moved(bases, offsets(arrays, g, outer, end, j))
-            pointers = fetch(arrays, places, strides, ragged, columns, memory, 0)
-            accumulate_columns(
-                advance(state, lane * each), gap, arrays, how, pointers, None, None, ahead, columns
-            )
+            for c in range(0, columns, SCRATCH):
+                n = min(SCRATCH, columns - c)
+                pointers = fetch(arrays, places, strides, ragged, n, memory, 0)
+                at = advance(state, lane * each + c * 8)
+                accumulate_columns(at, gap, arrays, how, pointers, None, None, ahead, n)
+                places = moved(places, further)
 
 
 @kernel

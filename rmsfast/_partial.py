@@ -13,7 +13,6 @@ EXTENT_FIELDS = 12  # and the least and largest value, as pairs; the sum is not 
 BLOCK = 16384  # elements
 LANES = 16  # running sums of a block
 WIDTH = 8  # lanes of one vector: one AVX-512 register, two AVX2, four SSE2 or NEON
-SCRATCH = 1024  # elements copied at a time where a row does not lie side by side
 CONTINUED_TILE = 512  # rows whose lanes stay in cache while sums are continued
 EMPTY = (0.0, 0.0, 1.0e6, 0.0, 0.0, 1.0e6, 0.0, 0.0)  # exponents that yield to any other
 EMPTY_EXTENT = (*EMPTY, np.inf, 0.0, -np.inf, 0.0)

@@ -7,7 +7,7 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _partial
 from rmsfast._layout import LEAST_TILE, TILE, Plan, Walk
-from rmsfast._partial import BLOCK, LANES, SCRATCH, WIDTH
+from rmsfast._partial import BLOCK, LANES, WIDTH
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
@@ -16,7 +16,7 @@ STREAMING_BYTES = 1 << 22  # larger results of scalings may go past the caches
 SCALED_BYTES = 1 << 21
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 PIECE_ROWS = 1 << 15  # rows whose partials are kept at a time
-SPLIT_NUMBERS = 1 << 20  # of columns whose lanes are shared among threads
+SPLIT_NUMBERS = 1 << 20  # of columns that are read from memory, and lanes shared among threads
 UNITS = 4096  # blocks whose partials are kept before they are folded
 
 
@@ -100,11 +100,13 @@ def group_rows(plan: Plan) -> tuple[int, int]:
     if not plan.columns:
         return 1, 1
     columns = int(plan.g[0, plan.outer - 1])
-    tile, blocks = SCRATCH if plan.ragged else TILE, -(-plan.length // BLOCK)
-    others, wanted = plan.rows // columns * blocks, 2 * _launch.threads_for(None)
-    others *= most_parts(plan)
-    while tile > LEAST_TILE and others * -(-columns // tile) < wanted:
-        tile //= 2
+    tile = LEAST_TILE
+    if plan.rows * plan.length >= SPLIT_NUMBERS:
+        tile = TILE
+        shares = plan.rows // columns * -(-plan.length // BLOCK) * LANES
+        wanted = 2 * _launch.threads_for(None)
+        while tile > LEAST_TILE and shares * -(-columns // tile) < wanted:
+            tile //= 2
     return min(tile, -(-columns // 8) * 8), columns
 
 

@@ -16,9 +16,9 @@ from numba import types
 from numba.core import cgutils
 
 from rmsfast._partial import LANES as LANES
-from rmsfast._partial import SCRATCH as SCRATCH
 from rmsfast._partial import WIDTH as WIDTH
 
+SCRATCH = 1024  # elements copied at a time where a row does not lie side by side
 # Bytes: the next rows are on their way to the level 2 and 1 caches while one is summed.
 AHEAD_FAR, AHEAD_NEAR = 12288, 1024
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zoo import LAYOUTS, assert_same_bits, contents, make, name_of, plain
 
-from rmsfast import _launch, relative_rmse, rms, rmse
+from rmsfast import _launch, _sums, relative_rmse, rms, rmse
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 KINDS = [np.dtype(n) for n in ("float64", "float32", "int16", "uint64")] + [BFLOAT16]
@@ -470,6 +470,17 @@ def test_relative_rmse_columns_give_bits_of_rows(reference, shape):
     rows = [np.ascontiguousarray(a.T) for a in (x, x_hat)]
     expected = relative_rmse(*rows, reference=reference)
     assert_same_bits(relative_rmse(x, x_hat, reference=reference, axis=0), expected)
+
+
+def test_relative_rmse_columns_in_tiles_beside_others_give_bits_of_rows(monkeypatch):
+    monkeypatch.setattr(_sums, "SPLIT_NUMBERS", 1)
+    monkeypatch.setattr(_sums, "CACHED_BYTES", 1)
+    x, x_hat = pair((8, 4096))
+    where = np.ones(4096, bool)  # so that errors and sizes are walked in plans of their own
+    rows = [np.ascontiguousarray(a.T) for a in (x, x_hat)]
+    expected = relative_rmse(*rows, reference="x")
+    others = np.asfortranarray(x_hat)
+    assert_same_bits(relative_rmse(x, others, reference="x", axis=0, where=where), expected)
 
 
 @every_name
