@@ -59,7 +59,8 @@ def write_fields(p, clean, count, alpha, scale, rms_u, unit, reals, wholes, i):
     reals[13, i] = (p[UNCHANGED] + 0.0) / count
     reals[14, i] = (p[WRONG_SIGN] + 0.0) / count
     reals[15, i] = np.nan if p[AFTER] == 0.0 else angle * DEGREES
-    reals[16, i] = np.nan if count == 0.0 else p[WORST]
-    wholes[0, i] = -1 if count == 0.0 else int(p[PEAK_INDEX])
-    wholes[1, i] = -1 if count == 0.0 else int(p[WORST_INDEX])
+    # Below 0 where there is none that is a number.
+    reals[16, i] = np.nan if p[WORST] < 0.0 else p[WORST]
+    wholes[0, i] = -1 if p[PEAK] < 0.0 else int(p[PEAK_INDEX])
+    wholes[1, i] = -1 if p[WORST] < 0.0 else int(p[WORST_INDEX])
     wholes[2, i], wholes[3, i] = int(p[OVERFLOW]), int(p[NONFINITE])

@@ -73,7 +73,7 @@ class DoseReport(FieldTable):
     angle_deg : ndarray
         Angle between c and after, in degrees.
     max_abs_error, max_error_index : ndarray
-        Largest |d - e|, and its coordinate.
+        Largest |d - e| that is not NaN, and its coordinate; NaN and -1 where there is none.
     n_overflow, n_nonfinite : ndarray of int64
         Coordinates that were finite and beyond the storage format, coordinates of the result
         that are not finite.

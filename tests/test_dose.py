@@ -571,6 +571,12 @@ def test_apply_dose_counts_an_infinity_as_unchanged():
     assert apply_dose(h, np.ones(4), 0.5).report.frac_unchanged[0] == 0.25
 
 
+def test_apply_dose_to_rows_without_numbers_has_no_largest():
+    report = apply_dose(np.full((1, 4), np.nan, np.float16), np.ones(4), 0.5).report
+    assert (report.top_index[0], report.max_error_index[0]) == (-1, -1)
+    assert np.isnan([report.top_energy_share, report.max_abs_error]).all()
+
+
 # Overflow, zero rows, refusals ------------------------------------------------------------------
 
 

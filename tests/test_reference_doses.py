@@ -53,6 +53,16 @@ def test_apply_dose_without_numba_counts_an_infinity_as_unchanged():
     assert apply_dose(h, np.ones(4), 0.5).report.frac_unchanged[0] == 0.25
 
 
+def test_apply_dose_without_numba_reports_what_is_beyond_a_format_without_infinity_as_nan():
+    h, u = stored([[440.0, 1, 2, 3]], "float8_e4m3fn"), np.ones(4)
+    report = apply_dose(h, u, 0.5).report
+    assert (report.n_overflow[0], report.max_error_index[0]) == (1, 3)
+    assert np.isnan([report.rms_after, report.rms_realised]).all()
+    report = apply_dose(h, u, 4.0, edit_format="float8_e4m3fn").report
+    assert (report.top_index[0], report.max_error_index[0]) == (0, -1)
+    assert np.isnan([report.rms_rounded_request, report.max_abs_error]).all()
+
+
 def test_apply_dose_without_numba_along_any_axis_edits_in_place():
     h, u = stored(rows((5, 4, 6)), "float16"), rows((5, 6), 1)
     expected = apply_dose(h.transpose(1, 0, 2).reshape(4, 30), u.ravel(), 0.1).after

@@ -93,13 +93,12 @@ def fields(
     sideways = np.sqrt(np.maximum((d * d).sum(axis=-1) - forward**2, 0.0))
     angle = np.degrees(np.arctan2(sideways, length + forward))
     peak, worst = (np.where(keep & (v == v), np.abs(v), -1.0) for v in (c, error))
-    top, furthest = peak.argmax(axis=-1), worst.argmax(axis=-1)
-    none = count == 0
+    largest, most = peak.max(axis=-1), worst.max(axis=-1)  # below 0 where there is no number
     return {
         "rms_clean": clean,
         "rms_after": root(a),
-        "top_index": np.where(none, -1, top),
-        "top_energy_share": peak.max(axis=-1) ** 2 / (c * c).sum(axis=-1),
+        "top_index": np.where(largest < 0, -1, peak.argmax(axis=-1)),
+        "top_energy_share": largest**2 / (c * c).sum(axis=-1),
         "alpha_requested": alpha + np.zeros(count.shape),
         "rms_requested": requested,
         "rms_rounded_request": root(r),
@@ -113,8 +112,8 @@ def fields(
         "frac_unchanged": mean((a == c) & (q != 0)),
         "frac_wrong_sign": mean(d * q < 0),
         "angle_deg": np.where((a == 0).all(axis=-1), np.nan, angle),
-        "max_abs_error": np.where(none, np.nan, worst.max(axis=-1)),
-        "max_error_index": np.where(none, -1, furthest),
+        "max_abs_error": np.where(most < 0, np.nan, most),
+        "max_error_index": np.where(most < 0, -1, worst.argmax(axis=-1)),
         "n_overflow": (lost & keep).sum(axis=-1),
         "n_nonfinite": (~np.isfinite(a) & keep).sum(axis=-1),
     }

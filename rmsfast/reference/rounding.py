@@ -64,7 +64,7 @@ def rounded(v: Array, format: str, rounding: str, saturate: bool, word: Any) -> 
     size = steps * step
     beyond = size > largest
     stop = saturate | ((rounding == "toward_zero") & ~special)
-    size = np.where(beyond, np.where(stop, largest, np.inf), size)
+    size = np.where(beyond, np.where(stop, largest, np.inf if infinite else np.nan), size)
     return np.copysign(size, v), beyond & ~(special & infinite)
 
 
