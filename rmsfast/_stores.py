@@ -153,7 +153,8 @@ class Scaling:
         if high is not None:
             factor = [high[0], low and low[0], shift and self.shifts(em, shift[0])]
         high, low, shift = factor
-        v = v if shift is None else b.fmul(v, shift[0])
+        if shift is not None:
+            v, e = b.fmul(v, shift[0]), e and b.fmul(e, shift[0])
         if not self.pairs:
             y = b.fmul(v, high)
         else:

@@ -269,7 +269,8 @@ def test_scale_to_rms_narrow_zeros_stay_beside_what_is_beyond_the_range(dtype):
 @pytest.mark.parametrize("target", [1e300, -1e-300])
 @pytest.mark.parametrize("dtype", ["int16", "int64", "float32", "bfloat16"])
 def test_scale_to_rms_narrow_rows_to_any_float64_target_are_right(dtype, target):
-    x = np.ones((1, 40_000), dtype if "int" in dtype else storage(dtype))  # too large to be cast
+    value = 2**62 + 1 if dtype == "int64" else 1  # that float64 does not hold
+    x = np.full((1, 40_000), value, dtype if "int" in dtype else storage(dtype))  # not to be cast
     result = scale_to_rms(x, target, dtype="float64")
     np.testing.assert_array_max_ulp(result, np.full(x.shape, target), 1)
 
