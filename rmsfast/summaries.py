@@ -132,8 +132,9 @@ def compare(
     -----
     `rmse`, `rms_x`, `rms_x_hat` have the bits and dtypes of `rmse(x, x_hat)`, `rms(x)`,
     `rms(x_hat)` over the same pairs, `relative_rmse` those of `relative_rmse` under
-    ``zero="ieee"`` where both dtypes are alike (else within 1 ulp; the rms of a real vector beside
-    a complex one within 0.51). Sums of products and errors are
+    ``zero="ieee"`` where both dtypes are alike (else within 1 ulp, or 2**-42 of itself where only
+    `x` is narrower than float64; the rms of a real vector beside a complex one within 0.51). Sums
+    of products and errors are
     pairs (Ogita, Rump & Oishi 2005, doi:10.1137/030601818), plain float64 for floats narrower than
     that: `cosine` is within 2**-50, at worst 2**-42 for these, `fitted_scale` within as much of
     rms_x / rms_x_hat, `bias` of rmse, `sqnr_db` within 1e-11. Memory and passes as `describe`.
