@@ -663,8 +663,10 @@ def test_tables_of_complex_numbers_need_rows_in_one_chunk():
     found, expected = lazily.describe(cut(x, (2, 34))).compute(), rmsfast.describe(x)
     for name in expected.names():
         assert_same_bits(getattr(found, name), getattr(expected, name))
-    with pytest.raises(ValueError, match="describe: x must be in one chunk along axis 1 where it"):
+    with pytest.raises(ValueError, match="describe: x must be in one chunk along axis 1 where num"):
         lazily.describe(cut(x, (2, 7)))
+    with pytest.raises(ValueError, match="describe: x and where must be in one chunk along axis 1"):
+        lazily.describe(cut(x, (2, 34)), where=cut(np.ones(SHAPE, bool), (2, 7)))
 
 
 # Windows ----------------------------------------------------------------------------------------

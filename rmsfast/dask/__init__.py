@@ -339,7 +339,7 @@ def describe(
     Parameters
     ----------
     x : dask.array.Array of numbers
-        Of known chunk sizes; complex numbers in one chunk along `axis`.
+        Of known chunk sizes; complex numbers, and `where` beside them, in one chunk along `axis`.
     where : dask.array.Array or array_like of bool, broadcastable to `x`
     axis, nan_policy, format
         As for `rmsfast.describe`.
@@ -388,7 +388,7 @@ def compare(
     Parameters
     ----------
     x, x_hat : dask.array.Array of numbers
-        As for `rmse`; complex numbers in one chunk along `axis`.
+        As for `rmse`; complex numbers, and what is beside them, in one chunk along `axis`.
     where, axis, nan_policy, format
         As for `describe`.
 

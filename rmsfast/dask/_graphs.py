@@ -286,8 +286,8 @@ def tables(call: Call) -> LazyTable:
         return LazyTable(kind, records, made.length)
     if made.is_complex:
         got = f"{len(call.chunks[call.cut[0]])} chunks"
-        requirement = f"be in one chunk along axis {call.cut[0]} where it is complex"
-        raise _arguments.fail(call.function, "x", requirement, got)
+        requirement = f"be in one chunk along axis {call.cut[0]} where numbers are complex"
+        raise _arguments.fail(call.function, " and ".join(call.arrays), requirement, got)
     lengths = tuple(call.checked.shape[k] for k in call.axes)
     task = call.task(MOMENTS if call.function == "describe" else MATCHES)
     task = task._replace(lengths=lengths)
