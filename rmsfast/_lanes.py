@@ -175,8 +175,9 @@ class Adder:
         """The vectors of which `arranged` made these."""
         return vectors
 
-    def fetch(self, start):
-        fetch_ahead(self.em, self.total, self.pointers, start, LANES)
+    def fetch(self, start, count):
+        """Fetch what comes some time after the `count` elements from `start` on."""
+        fetch_ahead(self.em, self.total, self.pointers, start, count)
 
     def add(self, start):
         """Add the elements from `start` on."""
@@ -253,7 +254,7 @@ def accumulate(typingctx, state, arrays, how, pointers, scale, count):
         def add_whole(adder):
             with cgutils.for_range(builder, whole) as loop:
                 start = builder.mul(loop.index, I64(LANES))
-                adder.fetch(start)
+                adder.fetch(start, LANES)
                 adder.add(start)
 
         if total.paired and plain:

@@ -430,10 +430,11 @@ def normalized(
         return None
     if gain is None:
         return scaled(x, axis, eps_mode.upper(), eps, **options) if offset == 0.0 else None
-    numbers = type(gain) is np.ndarray and gain.dtype in (np.float32, np.float64)
+    before = True if cast == "before_gain" else None
+    dtypes = (np.float32, np.float64) if before else (np.float16, np.float32, np.float64)
+    numbers = type(gain) is np.ndarray and gain.dtype in dtypes
     if not numbers or not math.isfinite(offset) or gain.nbytes > _formats.SMALL_BYTES:
         return None
-    before = True if cast == "before_gain" else None
     return scaled(x, axis, eps_mode.upper(), eps, gain, offset, before, **options)
 
 
@@ -452,7 +453,7 @@ def scaling(
     axis %= len(shape)
     along = None
     if gains is not None:
-        half = kind in ("float16", "bfloat16") and gains == np.float32
+        half = kind in ("float16", "bfloat16") and gains.itemsize <= 4
         gains = np.dtype(np.float32 if half else np.float64)
         along = tuple(gains.itemsize if k == axis else 0 for k in range(len(shape)))
     size, nothing = dtype.itemsize, (False,) * 6

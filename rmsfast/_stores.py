@@ -374,8 +374,8 @@ def write_run(
                 with cgutils.for_range(builder, builder.udiv(done, I64(at_once))) as loop:
                     k = builder.mul(loop.index, I64(at_once))
                     start = builder.mul(builder.add(first, k), I64(em.lanes))
+                    adder.fetch(start, at_once * em.lanes)
                     for run in range(0, at_once * em.lanes, LANES):
-                        adder.fetch(builder.add(start, I64(run)))
                         adder.add(builder.add(start, I64(run)))
                     for line in range(at_once):
                         own = builder.add(k, I64(line))
