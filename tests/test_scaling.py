@@ -711,6 +711,16 @@ def test_unit_rms_row_by_row_gives_same_bits():
     assert_same_bits(unit_rms(x), np.array([unit_rms(row) for row in x]))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("length", [9, 83])
+def test_unit_rms_unusual_rows_among_others_give_bits_of_each_alone(dtype, length):
+    x = nonzero((29, length), dtype)
+    x[3], x[9, 5], x[12, 7] = 0, np.nan, np.inf
+    x[18], x[19] = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    expected = np.array([unit_rms(row, zero="nan") for row in x])
+    assert_same_bits(unit_rms(x, zero="nan"), expected)
+
+
 @pytest.mark.parametrize(
     ("shape", "axis"),
     [((3, 200_003), -1), ((700, 1031), -1), ((1031, 700), 0), ((3, 200_003), None)],
