@@ -101,6 +101,8 @@ def room_of(length):
     return min(length, COPIED) + 16
 
 
+WHOLE = 2.0**53  # from here on several 64-bit integers are one float64
+
 # --------------------------------------------------------------------------- describe
 
 
@@ -186,7 +188,7 @@ def spread_of(how, wide, p, s, low, least, most):
     Where the mean is small beside the spread it is the difference of two sums, which then loses
     next to nothing: 40 of the 106 bits of pairs, or one of the 53 of plain sums.
     """
-    if least == most or p[3] == 0.0:
+    if p[3] == 0.0 or (least == most and (how[1] is None or abs(least) < WHOLE)):
         return 0.0, 0.0, 0.0, 0.0
     if wide is not None and (p[0] < LOW or HIGH < p[0] < np.inf):  # see moment_of
         return 0.0, 0.0, 0.0, 0.0
@@ -289,7 +291,8 @@ def describe_row(p, single, reals, counts, row):
         share = peak * peak / (p[0] + p[1])
     else:
         mean, deviation, share = precise_row(p, peak)
-    if least == most:
+    # A constant, unless 64-bit integers differ by what float64 lacks.
+    if least == most and (single or peak < WHOLE or not deviation > peak * 2.0**-92):
         mean, deviation = least, peak - peak
     if share > 1.0:  # the size of a complex number is rounded
         share = 1.0

@@ -514,3 +514,9 @@ def test_summaries_without_numba_are_those_of_the_reference(monkeypatch):
     for table, plain in zip(compiled, found, strict=True):
         for name, pooled in plain.pooled().to_dict().items():
             assert getattr(table.pooled(), name) == pytest.approx(pooled, rel=1e-13), name
+
+
+def test_describe_of_integers_that_float64_takes_for_one_has_their_deviation():
+    x = np.array([2**62 + 1, 2**62 + 7, 2**62 + 4])
+    assert describe(x).std == pytest.approx(6**0.5, rel=1e-15)
+    assert describe(x[[0, 0, 0]]).std == 0
