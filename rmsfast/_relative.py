@@ -39,6 +39,18 @@ def mean_pair(p):
 
 
 @inner
+def largest_of(least, most):
+    """The larger size of two ends, as a pair with an exponent."""
+    if least[0] != least[0]:  # both are
+        return least[0], 0.0, 0.0
+    a, a_low = least if least[0] >= 0.0 else (-least[0], -least[1])
+    b, b_low = most if most[0] >= 0.0 else (-most[0], -most[1])
+    if b > a or (b == a and b_low > a_low):
+        a, a_low = b, b_low
+    return a, a_low if math.isfinite(a) else 0.0, 0.0
+
+
+@inner
 def size_pair(p, kind, number, number_low, exponent):
     """The size that an error is divided by, as a pair with an exponent."""
     if kind == NUMBER:
@@ -56,7 +68,7 @@ def size_pair(p, kind, number, number_low, exponent):
         h, low, e = mean_pair(p)
         return (h, low, e) if h >= 0.0 else (-h, -low, e)
     if kind == MAX:
-        return max(abs(p[8]), abs(p[10])) if p[8] == p[8] else p[8], 0.0, 0.0
+        return largest_of((p[8], p[9]), (p[10], p[11]))
     h, low = add_pairs(p[10], p[11], -p[8], -p[9])
     if math.isfinite(h) or not math.isfinite(p[8]) or not math.isfinite(p[10]):
         return h, low if math.isfinite(h) else 0.0, 0.0

@@ -78,6 +78,15 @@ def test_relative_rmse_of_close_pairs_is_within_an_ulp_of_exact(reference):
         assert ulp_error(result, relative_square_error(a, b, reference)) <= 1
 
 
+@every_exact
+def test_relative_rmse_of_integers_beyond_float64_is_within_an_ulp_of_exact(reference):
+    x = [10193784536274387971, 3373967109564994710, 6507713470880542431]
+    x = np.array(x, np.uint64)
+    x_hat = np.roll(x, 1)
+    result = relative_rmse(x, x_hat, reference=reference)
+    assert ulp_error(result, relative_square_error(x, x_hat, reference)) <= 1
+
+
 @pytest.mark.parametrize("reference", ["x", "x_hat", "max"])
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 def test_relative_rmse_of_complex_is_within_an_ulp_of_exact(reference, dtype):
