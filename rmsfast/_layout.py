@@ -12,6 +12,7 @@ from rmsfast import _formats
 # fetch some lines past the end of each run; fewer where there would be too few tiles for threads,
 # and in small arrays, so that the sums stay in the level 1 cache.
 TILE, LEAST_TILE = 4096, 128
+WIDE_TILE = 1024  # of which lanes are shared among threads rather than that it is halved
 APART = (1 << 8) - 1  # all arrays out of place, no bytes swapped
 LINE = 64  # bytes
 SWAPPED = 8  # bit of `awkward` and `ragged` where those about byte order begin

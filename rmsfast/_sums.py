@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmsfast import _formats, _launch, _partial
-from rmsfast._layout import LEAST_TILE, TILE, Plan, Walk
+from rmsfast._layout import LEAST_TILE, TILE, WIDE_TILE, Plan, Walk
 from rmsfast._partial import BLOCK, LANES, WIDTH
 
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
@@ -103,9 +103,10 @@ def group_rows(plan: Plan) -> tuple[int, int]:
     tile = LEAST_TILE
     if plan.rows * plan.length >= SPLIT_NUMBERS:
         tile = TILE
-        shares = plan.rows // columns * -(-plan.length // BLOCK) * LANES
-        wanted = 2 * _launch.threads_for(None)
-        while tile > LEAST_TILE and shares * -(-columns // tile) < wanted:
+        units, threads = plan.rows // columns * -(-plan.length // BLOCK), _launch.threads_for(None)
+        while tile > WIDE_TILE and units * -(-columns // tile) < threads:
+            tile //= 2
+        while tile > LEAST_TILE and units * -(-columns // tile) * LANES < 2 * threads:
             tile //= 2
     return min(tile, -(-columns // 8) * 8), columns
 
