@@ -84,10 +84,13 @@ class Swift:
         """The codes of a vector, and where they are in doubt: unlike, x or the gain small."""
         b = self.b
         numbers, small = self.numbers(self.kind, pointers[0], index)
-        y = [[b.fmul(v, factor) for v in numbers] for factor in self.around]
         gains, small_gain = self.numbers(self.gain, pointers[1], index)
         if self.gain and not self.cast:
             gains = [b.fadd(g, self.offset) for g in gains]
+            if self.kind == "float16":  # what leaves the range here is beyond the result too
+                numbers, gains = self.products(numbers, gains), None
+        y = [[b.fmul(v, factor) for v in numbers] for factor in self.around]
+        if gains and not self.cast:
             y = [self.products(own, gains) for own in y]
         low, high = (self.nearest(own) for own in y)
         unlike = b.icmp_unsigned("!=", low, high)
