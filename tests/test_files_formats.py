@@ -273,6 +273,17 @@ def test_open_tensors_lying_index_raises(tmp_path, places, fault):
     assert str(caught.value).startswith(f"{path}: {fault}")
 
 
+@pytest.mark.parametrize("given", [".", "m.safetensors.index.json"])
+def test_open_tensors_folder_or_index_without_a_shard_raises(tmp_path, given):
+    write_two_shards(tmp_path)
+    places = {"a": "a.safetensors", "c": "c.safetensors"}
+    index = tmp_path / "m.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is compared below
+        open_tensors(tmp_path / given)
+    assert str(caught.value) == f"{index}: the shard 'c.safetensors' is missing"
+
+
 def test_open_tensors_shards_of_other_row_shape_raise(tmp_path):
     np.save(tmp_path / "1.npy", np.zeros((2, 3)))
     np.save(tmp_path / "2.npy", np.zeros((2, 4)))

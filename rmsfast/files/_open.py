@@ -50,7 +50,7 @@ def open_tensors(
         file, the index (`.json`) of sharded `.safetensors` files, or a `.zarr` folder. A folder
         or a pattern with ``*`` stands for the files in it, in the order of the numbers in their
         names: tensors of the same name are one, joined along the first axis, and so are those of
-        `.npy` files, which take the name of the folder.
+        `.npy` files, which take the name of the folder. An index in the folder must be true.
     dtype : dtype or str, optional
         Read raw binary files, whatever their suffix, as values of this dtype or storage format.
     shape : sequence of int, optional
@@ -171,6 +171,9 @@ def _shards(
     files = [file for file in files if not file.name.startswith(".")]
     if not files:
         raise ValueError(f"{path}: holds no files of tensors")
+    if not (is_pattern or raw):
+        for index in sorted(path.glob("[!.]*.safetensors.index.json")):
+            _file_tensors(index, raw)  # which refuses a missing shard
     files.sort(key=lambda file: [int(t) if t.isdigit() else t for t in _split(file.name)])
     parts: dict[str, list[tuple[Path, Tensor]]] = {}
     for file in files:
