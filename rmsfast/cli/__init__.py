@@ -1,8 +1,8 @@
 """The command line: one module for each group of commands.
 
 Whatever is wrong with a file or an option ends as one plain line on standard error and exit code
-2; exit code 1 is a finding. Modules import NumPy and rich in the commands that need them, so that
-help and version answer at once.
+2; exit code 1 is a finding, 141 a pipe whose reader has left. Modules import NumPy and rich in the
+commands that need them, so that help and version answer at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmsfast.cli._output import printable
 
 __all__ = ["cli", "main"]
 
-INTERRUPTED = 128 + 2  # as a shell counts SIGINT
+INTERRUPTED, CLOSED_PIPE = 128 + 2, 128 + 13  # as a shell counts SIGINT and SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = cli.main(arguments, prog_name="rmsfast", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
+    except SystemExit as end:  # with 1 by click and rich, where the reader of a pipe has left
+        if end.code != 1:
+            raise
+        return CLOSED_PIPE
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "rmsfast"
         return _fault(f"{error.format_message().rstrip('.')} (see {where} --help)")
@@ -77,7 +81,8 @@ def cli(context: click.Context) -> None:
     folder or quoted pattern of shards; or, with --dtype, raw binary. bfloat16 and float8 are
     included.
 
-    Exit codes: 0, 1 for a finding (as --fail-over), 2 for bad input or usage.
+    Exit codes: 0, 1 for a finding (as --fail-over), 2 for bad input or usage, 141 where the reader
+    of a pipe leaves early.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
