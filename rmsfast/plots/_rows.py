@@ -84,10 +84,10 @@ def compare(tables: Mapping[str, Any], path: StrPath | None = None, *, title: st
     Returns
     -------
     matplotlib.figure.Figure
-        800 pixels wide. Equal rows stand at 0, rows over a zero row or with NaN at the other end.
+        800 pixels wide. Equal rows stand at 0, others over a zero row or with NaN at the other end.
         Of several tensors there is a panel for the rows of each, of many for the worst.
     """
-    errors = {n: np.ravel(table.relative_rmse).astype(np.float64) for n, table in tables.items()}
+    errors = {name: _errors(table) for name, table in tables.items()}
     shown = largest(errors)
     scale = Scale.of(*(errors[name] for name in shown))
     what = "relative RMSE of each row"
@@ -99,6 +99,11 @@ def compare(tables: Mapping[str, Any], path: StrPath | None = None, *, title: st
     _label(panels, "row", "relative RMSE" + ", over the RMS of x" * (len(panels) == 1))
     legend_below(drawn, above, *panels.values())
     return saved(drawn, path)
+
+
+def _errors(table: Any) -> Array:
+    """The relative RMSE of rows, 0 of those that are equal, also where that is 0/0."""
+    return np.where(np.ravel(table.rmse) == 0, 0.0, np.ravel(table.relative_rmse))
 
 
 def largest(values: Mapping[str, Array], most: int = MOST) -> list[str]:
