@@ -21,12 +21,12 @@ from test_files_formats import FORMATS
 import rmsfast
 from rmsfast import __main__
 from rmsfast._formats import CODES
-from rmsfast.files import open_tensors
+from rmsfast.files import Summary, open_tensors
 
 testing = pytest.importorskip("click.testing")
 pytest.importorskip("rich")
 
-from rmsfast.cli import cli, main  # noqa: E402 - needs click
+from rmsfast.cli import _records, cli, main  # noqa: E402 - needs click
 
 BFLOAT16 = safetensors(  # the rows (3, 4, 0, 0) and (6, 8, 0, 0)
     {"h": entry("BF16", [2, 4], 0, 16)},
@@ -466,6 +466,13 @@ def test_plot_option_writes_a_picture(write, command, title):
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_plot_of_many_tensors_counts_them_in_the_title():
+    found = [Summary(f"t{i}", (1,), "uint8", -1, row_rms_max=float(i)) for i in range(45)]
+    shown, title = _records.drawn(found, "row_rms_max", "x.npz")
+    assert [each.name for each in shown] == [f"t{i}" for i in range(5, 45)]
+    assert title == "x.npz\n40 of 45 tensors"
+
+
 def test_plot_option_without_rows_is_refused(write, capsys):
     pytest.importorskip("matplotlib")
     assert main(["describe", write("x.npy", np.zeros((0, 2))), "--plot", "x.png"]) == 2
@@ -724,7 +731,7 @@ import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from rmsfast import __main__
 from rmsfast._formats import CODES
-from rmsfast.files import open_tensors
+from rmsfast.files import Summary, open_tensors
 def fsync(_):
     print(len(os.listdir()), flush=True)
     time.sleep(60)

@@ -28,7 +28,8 @@ def special(rows):
 
 def doses(kind, shape):
     """A report whose relative RMSE is 0.001 / |alpha|."""
-    alphas = np.broadcast_to(ALPHAS, shape) if kind is DosePrediction else np.full(shape, 0.02)
+    few = ALPHAS[: shape[-1]]
+    alphas = np.broadcast_to(few, shape) if kind is DosePrediction else np.full(shape, 0.02)
     fields = {name: np.ones(shape) for name in kind.names()}
     fields |= {"alpha_requested": alphas, "relative_rmse_realised": 0.001 / np.abs(alphas)}
     fields |= {"rms_clean": np.exp2(np.arange(np.prod(shape)) % 5).reshape(shape)}
@@ -90,6 +91,29 @@ def test_describe_plot_names_the_largest_row_and_its_coordinate():
     assert texts(below) == "row 4: coordinate 3"
 
 
+def test_describe_plot_names_a_row_by_its_place():
+    rows = np.ones((6, 5, 4))
+    rows[4, 3, 2] = 100
+    _, below = reference.describe(rows).plot().axes
+    assert texts(below) == "row 4,3: coordinate 2"
+
+
+@pytest.mark.parametrize("share", [0.3, 0.9])
+def test_describe_plot_names_the_largest_row_beside_its_point(share):
+    rows = np.vstack([np.eye(8) + 0.1, np.full(8, 2.0)]) if share < 0.5 else np.eye(8) + 0.01
+    rows[-1] *= 2
+    _, below = reference.describe(rows).plot().axes
+    [text] = below.texts
+    point = (text.xy[1] - below.get_ylim()[0]) / np.diff(below.get_ylim()).item()
+    assert abs(text.get_position()[1] - point) > 0.3
+
+
+def test_plot_of_few_rows_counts_whole_rows():
+    above, below = reference.compare(ROWS[:3], np.round(ROWS[:3], 2)).plot().axes
+    assert set(ticks(below.xaxis)) <= {"-1", "0", "1", "2", "3", "\N{MINUS SIGN}1"}
+    assert all("." not in text for text in ticks(above.yaxis))
+
+
 def test_describe_plot_of_many_tensors_shows_the_largest():
     tables = {f"t{i}": reference.describe(np.full((2, 2), i + 1.0)) for i in range(45)}
     drawn = plots.describe(tables, title="x.npy")
@@ -115,7 +139,69 @@ def test_measure_dose_plot_of_many_tensors_names_those_of_the_largest_errors():
         table.relative_rmse_realised[:] = 0.001 * (i + 1)
     [legend] = plots.measure_dose(tables).legends
     named = [text.get_text() for text in legend.get_texts()]
-    assert named == ["the others", "t2", "t3", "t4", "t5", "tolerance 0.1"]
+    assert named == ["the other 2, of smaller errors", "t2", "t3", "t4", "t5"]
+
+
+def test_measure_dose_plot_without_a_request_draws_sizes_and_angles():
+    table = doses(DoseReport, (20,))
+    for name in ("relative_rmse_realised", "cosine"):
+        getattr(table, name)[:] = np.nan
+    drawn = plots.measure_dose({"": table}, tolerance=0.1)
+    above, below = drawn.axes
+    assert (above.get_ylabel(), below.get_ylabel()) == (
+        "RMS of the realised edit,\nover that of the clean row",
+        "angle of the clean and\nthe edited row, degrees",
+    )
+    [sizes], [angles] = above.lines, below.lines
+    np.testing.assert_allclose(sizes.get_ydata(), -np.log10(table.rms_clean))
+    assert set(angles.get_ydata()) == {1}
+
+
+def test_measure_dose_plot_marks_a_tolerance_that_is_given():
+    [legend] = plots.measure_dose({"a": doses(DoseReport, (20,))}, tolerance=0.2).legends
+    assert [text.get_text() for text in legend.get_texts()] == ["a", "tolerance 0.2"]
+
+
+def test_predict_dose_plot_of_many_tensors_names_those_of_the_largest_errors():
+    tables = {f"t{i}": doses(DosePrediction, (20, 4)) for i in range(40)}
+    for i, table in enumerate(tables.values()):
+        table.relative_rmse_realised[:] *= 1 + i
+    [legend] = plots.predict_dose(tables).legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named[:8] == ["the other 33, of smaller errors", *(f"t{i}" for i in range(33, 40))]
+
+
+def test_predict_dose_plot_of_one_dose_shows_floor_and_rounded_request():
+    table = doses(DosePrediction, (20, 1))
+    errors, cosines = plots.predict_dose({"": table}, floors={"": np.full(20, 0.5)}).axes
+    assert texts(errors) == "floor 0.5"
+    low, high = errors.get_xlim()
+    assert low < np.log10(0.5) < high
+    assert "+" in {line.get_marker() for line in errors.lines}
+    assert 1 < cosines.get_ylim()[1] < 1.01
+
+
+LAYERS = [f"model.layers.{i}.self_attn.q_proj.weight" for i in range(120)]
+
+
+@pytest.mark.parametrize(
+    ("names", "first"),
+    [
+        (["a", "b.c"], "a"),
+        (LAYERS, "…0.self_attn.q_proj.weight"),
+        ([*LAYERS, "model.embed_tokens.weight"], "…layers.0.self_attn.q_proj…"),
+        ([f"{'x' * 20}{i}{'y' * 20}" for i in range(3)], f"{'x' * 20}0{'y' * 20}"),
+        ([f"{i}{'x' * 40}{i}" for i in range(3)], f"0{'x' * 13}…{'x' * 13}0"),
+        (["model.layers.31.self_attn.q_proj.weight"], "model.layers.31.self_attn.q_proj.weight"),
+        (["a\n", "a?", "$a$"], "a\\n"),
+    ],
+    ids=["short", "layers", "more than layers", "middle", "long", "alone", "awkward"],
+)
+def test_plot_labels_lose_what_names_share_and_stay_apart(names, first):
+    found = _figure.labels(names)
+    assert list(found) == names
+    assert found[names[0]] == first
+    assert len(set(found.values())) == len(names)
 
 
 def test_plot_scale_leaves_out_ticks_that_are_too_near_and_keeps_powers_of_ten():
@@ -151,7 +237,7 @@ def test_describe_plot_of_unusual_rows_is_drawn(tmp_path, rows):
 def test_plot_of_awkward_names_is_drawn_as_they_are(tmp_path):
     tables = {name: reference.describe(ROWS) for name in ("$x^", "\x1b[2J", "n" * 200)}
     above, *_ = plots.describe(tables, tmp_path / "x.png").axes
-    assert ticks(above.yaxis) == [f"{'n' * 14}…{'n' * 14}", "?[2J", r"\$x^"]
+    assert ticks(above.yaxis) == [f"{'n' * 14}…{'n' * 14}", r"\x1b[2J", r"\$x^"]
 
 
 def test_predict_dose_plot_marks_where_medians_cross_the_tolerance():

@@ -79,5 +79,5 @@ def drawn(found: Sequence[Any], by: str, text: str) -> tuple[list[Any], str]:
     largest = sorted(known, key=lambda name: -known[name])[: plots.MOST]
     title = printable(text)
     if len(largest) < len(sizes):
-        title += f"\n{len(largest)} of {len(sizes)} tensors, those of the largest {by}"
+        title += f"\n{len(largest)} of {len(sizes)} tensors"
     return [each for each in found if each.name in largest], title

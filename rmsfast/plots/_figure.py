@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -46,13 +47,50 @@ def saved(drawn: Figure, path: StrPath | None) -> Figure:
     return drawn
 
 
-def short(name: str) -> str:
-    """A name without its middle if it is long, and without what Matplotlib takes for formulas."""
-    text = "".join(c if c.isprintable() else "?" for c in name).replace("$", r"\$")
-    if len(text) <= NAME_LENGTH:
-        return text
-    half = (NAME_LENGTH - 1) // 2
-    return f"{text[:half]}…{text[-half:]}"
+def labels(names: Iterable[str]) -> dict[str, str]:
+    """Short texts for names, of which no two are the same.
+
+    Long names lose parts that all have at their start, then at their end, as few as will do; then
+    their middle, as far as they stay apart. Nothing in them is taken for a formula.
+    """
+    texts = {name: "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+             for name in names}  # fmt: skip
+    whole = _trimmed(list(texts.values()))
+    length = NAME_LENGTH if len(whole) > 1 else 2 * NAME_LENGTH
+    shown = [_without_middle(text, length) for text in whole]
+    while len(set(shown)) < len(set(whole)):
+        length += 1
+        shown = [_without_middle(text, length) for text in whole]
+    return {n: text.replace("$", r"\$") for n, text in zip(texts, shown, strict=True)}
+
+
+def _trimmed(names: list[str]) -> list[str]:
+    """Names without the first and last of the parts that all have, until they are short."""
+    if len(names) < 2:
+        return names
+    before, after = _start(names), _start([name[::-1] for name in names])[::-1]
+    starts = [0, *(i + 1 for i, c in enumerate(before) if c in "./")]
+    ends = [len(after) - i for i, c in enumerate(after) if c in "./"][::-1]
+    found, shortest = names, min(map(len, names))
+    for first, last in [*((start, 0) for start in starts), *((starts[-1], end) for end in ends)]:
+        if first + last >= shortest:
+            break
+        found = [name[first : len(name) - last] for name in names]
+        found = ["…" * (first > 0) + text + "…" * (last > 0) for text in found]
+        if max(map(len, found)) <= NAME_LENGTH:
+            break
+    return found
+
+
+def _start(texts: list[str]) -> str:
+    """What all have in common at their start."""
+    columns = zip(*texts, strict=False)
+    return "".join(c[0] for c in takewhile(lambda column: len(set(column)) == 1, columns))
+
+
+def _without_middle(text: str, length: int) -> str:
+    half = (length - 1) // 2
+    return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
 
 
 class Scale(NamedTuple):

@@ -14,9 +14,9 @@ from rmsfast.plots._figure import (
     Scale,
     StrPath,
     figure,
+    labels,
     legend_below,
     saved,
-    short,
     thinned,
 )
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MOST = 40  # tensors beside each other
 LINE_HEIGHT = 0.3  # inches of each of them
+FEW = 30  # rows that are drawn larger
 PANELS, ACROSS = 9, 3  # of clouds of points: on top of each other none could be told apart
 
 
@@ -61,7 +62,7 @@ def describe(tables: Mapping[str, Any], path: StrPath | None = None, *, title: s
     above.set_title(_title(title, len(tables), shown, panels, "row RMS"), fontsize=10)
     _clouds(panels, points, scale, vertical)
     wide = len(panels) == 1
-    _label(
+    _name_axes(
         panels,
         "row RMS, in the unit of the values" if wide else "row RMS",
         "largest coordinate's share\nof the sum of squares" if wide else "peak share",
@@ -96,7 +97,7 @@ def compare(tables: Mapping[str, Any], path: StrPath | None = None, *, title: st
     _distributions(above, kept, scale, what)
     above.set_title(_title(title, len(tables), shown, panels, "relative RMSE"), fontsize=10)
     _clouds(panels, {n: (np.arange(e.size), scale.place(e)) for n, e in kept.items()}, None, scale)
-    _label(panels, "row", "relative RMSE" + ", over the RMS of x" * (len(panels) == 1))
+    _name_axes(panels, "row", "relative RMSE" + ", over the RMS of x" * (len(panels) == 1))
     legend_below(drawn, above, *panels.values())
     return saved(drawn, path)
 
@@ -137,17 +138,19 @@ def _parts(values: Mapping[str, Array]) -> tuple[Figure, Axes, dict[str, Axes]]:
     drawn = figure(heights)
     parts = drawn.add_gridspec(2, 1, height_ratios=heights)
     above = drawn.add_subplot(parts[0])
-    grid = parts[1].subgridspec(lines, across)
+    grid = parts[1].subgridspec(lines, across) if len(chosen) > 1 else None
     panels: dict[str, Axes] = {}
+    texts = labels(values)
     for i, name in enumerate(chosen):
         first = next(iter(panels.values()), None)
-        panels[name] = drawn.add_subplot(grid[divmod(i, across)], sharex=first, sharey=first)
-        if len(chosen) > 1:
-            panels[name].set_title(short(name), fontsize=8)
+        place = grid[divmod(i, across)] if grid else parts[1]  # which is as wide as above
+        panels[name] = drawn.add_subplot(place, sharex=first, sharey=first)
+        if grid:
+            panels[name].set_title(texts[name], fontsize=8)
     return drawn, above, panels
 
 
-def _label(panels: Mapping[str, Axes], x: str, y: str) -> None:
+def _name_axes(panels: Mapping[str, Axes], x: str, y: str) -> None:
     """Name the axes of the panels, and put numbers at the outer ones only."""
     for i, axes in enumerate(panels.values()):
         axes.set_xlabel(x, fontsize=9)
@@ -164,28 +167,37 @@ def _clouds(
     panels: Mapping[str, Axes], points: Mapping[str, tuple[Array, Array]], x: Scale | None, y: Scale
 ) -> None:
     """Draw the rows of a tensor in its panel, in front of those of all others."""
+    from matplotlib.ticker import MaxNLocator
+
     together = [np.concatenate(each) for each in zip(*points.values(), strict=True)]
     chosen = thinned(*together)
-    apart, size = (0.0, 3.5) if len(panels) == 1 else (0.17, 2.0)
+    apart, size, other = (0.0, 3.5, 1.5) if len(panels) == 1 else (0.17, 2.0, 1.5)
+    if max(x.size for x, _ in points.values()) <= FEW:
+        size, other = 4.5, 3.5
     for i, (name, axes) in enumerate(panels.items()):
         if len(points) > 1:
             label = "" if i else "rows of all tensors"
             axes.plot([], [], ".", color="0.75", label=label)  # a pixel is no mark for a legend
-            axes.plot(*(each[chosen] for each in together), ",", color="0.75", zorder=1)
+            axes.plot(*(each[chosen] for each in together), ".", color="0.75", zorder=1,
+                      markersize=other)  # fmt: skip
         own = [each[thinned(*points[name])] for each in points[name]]
         axes.plot(*own, "o", color=COLOURS[0], markersize=size, markeredgewidth=0, alpha=0.6)
         if x:
             x.draw(axes, "x", apart)
+        else:  # whose numbers count rows
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         y.draw(axes, "y", apart)
         axes.margins(x=0.02)
 
 
 def _distributions(axes: Axes, values: Mapping[str, Array], scale: Scale, what: str) -> None:
     """A histogram for each tensor, one below the other, with the median marked."""
+    from matplotlib.ticker import MaxNLocator
+
     most = max(given.size for given in values.values())
     edges = np.linspace(scale.low, scale.high, min(80, max(10, int(4 * most ** (1 / 3)))) + 1)
     alone = len(values) == 1
-    labels = {"o": "number of rows of 0", "X": "number of rows of NaN or Inf"}
+    marks = {"o": "number of rows of 0", "X": "number of rows of NaN or Inf"}
     for i, given in enumerate(values.values()):
         usual = np.isfinite(given) & (given > 0)
         counts, _ = np.histogram(scale.place(given[usual]), edges)
@@ -202,7 +214,7 @@ def _distributions(axes: Axes, values: Mapping[str, Array], scale: Scale, what: 
         for count, mark, place in ((zero, "o", 0.0), (odd, "X", np.nan)):
             if count:
                 x, y = scale.at(place), base + 0.3 * (top - base)
-                axes.plot(x, y, mark, color=COLOURS[1], markersize=5, label=labels.pop(mark, None))
+                axes.plot(x, y, mark, color=COLOURS[1], markersize=5, label=marks.pop(mark, None))
                 axes.annotate(
                     f"{count}", (x, y), (0, 5), textcoords="offset points", ha="center", fontsize=8
                 )
@@ -210,8 +222,9 @@ def _distributions(axes: Axes, values: Mapping[str, Array], scale: Scale, what: 
     axes.set_xlabel(what, fontsize=9)
     if alone:
         axes.set_ylabel("rows", fontsize=9)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     else:
-        axes.set_yticks(range(len(values)), [short(name) for name in values][::-1])
+        axes.set_yticks(range(len(values)), list(labels(values).values())[::-1])
         axes.set_ylim(-0.15, len(values))
         axes.grid(axis="y", color="0.9", linewidth=0.6)
         axes.set_axisbelow(True)
@@ -231,12 +244,16 @@ def _name_largest(
         return
     row = int(np.argmax(finite[name]))
     share, index = (np.ravel(getattr(tables[name], n))[row] for n in ("peak_share", "peak_index"))
+    place = np.unravel_index(row, np.atleast_1d(tables[name].rms).shape)
+    height = y.at(share)
+    is_low = height < (y.low + y.high) / 2
     panels[name].annotate(
-        f"row {row}: coordinate {index}",
-        (x.at(sizes[name][row]), y.at(share)),
-        (0.98, 0.06),
+        f"row {','.join(map(str, place))}: coordinate {index}",
+        (x.at(sizes[name][row]), height),
+        (0.98, 0.94 if is_low else 0.06),  # where it does not cover the point
         textcoords="axes fraction",
         ha="right",
+        va="top" if is_low else "bottom",
         fontsize=8,
         arrowprops={"arrowstyle": "-", "color": "0.3", "linewidth": 0.8},
         bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "0.7"},
