@@ -158,11 +158,11 @@ class DoseReport(FieldTable):
             size = np.where(
                 realised > 0, realised / v["alpha_size"], asked / abs(v["alpha_requested"])
             )
-            edited = size == size
-            weight = size[edited] ** 2 / np.sum(size[edited] ** 2)
-            for name in ("alpha_requested", "alpha_projected"):
-                found[name] = np.sum(weight * v[name][edited])
-            found["alpha_size"] = np.sqrt(np.sum(weight * v["alpha_size"][edited] ** 2))
+            if (edited := size == size).any():
+                weight = size[edited] ** 2 / np.sum(size[edited] ** 2)
+                for name in ("alpha_requested", "alpha_projected"):
+                    found[name] = np.sum(weight * v[name][edited])
+                found["alpha_size"] = np.sqrt(np.sum(weight * v["alpha_size"][edited] ** 2))
             found["angle_deg"] = _angle(v["rms_clean"], v["rms_after"], realised, v["angle_deg"])
         return found
 

@@ -273,6 +273,18 @@ def test_measure_dose_reports_what_rows_received():
     assert tensor["doses"][0]["relative_rmse_realised"]["p50"] == 0.5
 
 
+def test_measure_dose_without_a_direction_has_columns_of_what_is_known():
+    save_npy("a.npy", np.float32([[2, 0]]))
+    save_npy("b.npy", np.float32([[2, 2]]))
+    told = ("--measured-at", "in b.npy", "--clean-source", "a.npy")
+    lines = printed("measure-dose", "a.npy", "b.npy", *told).splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["RMS", "angle", "RMS"],
+        ["tensor", "realised", "degrees", "clean"],
+        ["a", "1.414", "45", "1.414"],
+    ]
+
+
 def test_measure_dose_of_a_named_tensor_takes_the_only_one_of_the_other_file():
     header = {name: entry("F32", [1, 2], 8 * k, 8 * k + 8) for k, name in enumerate("ab")}
     Path("m.safetensors").write_bytes(safetensors(header, np.float32([1, 1, 2, 2]).tobytes()))

@@ -551,6 +551,8 @@ def test_measure_dose_without_a_request_knows_sizes_alone():
     np.testing.assert_allclose(report.rms_realised, np.sqrt(np.mean((after - clean) ** 2, -1)))
     for name in ("alpha_projected", "rms_requested", "cosine", "max_abs_error", "frac_unchanged"):
         assert np.isnan(getattr(report, name)).all()
+        assert np.isnan(report.summary()[name]["pooled"])
+    assert np.isnan(report.summary()["alpha_size"]["pooled"])
     u = rows((20,), 2)
     along = measure_dose(clean, after, direction=u, **SOURCES)
     unit = u / np.sqrt(np.mean(u**2))

@@ -38,6 +38,7 @@ SHOWN = {  # medians over the rows
     "un-\nchanged": "frac_unchanged",
     "off\ndirection": "rms_off_direction",
     "angle\ndegrees": "angle_deg",
+    "RMS\nclean": "rms_clean",
 }
 
 
@@ -226,8 +227,9 @@ def measure_dose(
     """Report the dose that rows received.
 
     CLEAN holds the rows before an edit, AFTER the same rows after it.
-    Tensors go together as for compare. Without a direction only sizes are known, without --alpha
-    no error. The two texts are kept in the report, as a dose means little without them.
+    Tensors go together as for compare. Without a direction only sizes and angles are known,
+    without --alpha no error: what is not known has no column, and is null in JSON. The two texts
+    are kept in the report, as a dose means little without them.
     """
     from rmsfast import files
 
@@ -263,7 +265,7 @@ def _by_tensor(tensors: list[Tensor], axis: int, report: DoseReport) -> list[Dos
     return found
 
 
-def _draw(found: list[Dosed], path: str, title: str, tolerance: float = 0.1) -> None:
+def _draw(found: list[Dosed], path: str, title: str, tolerance: float | None = None) -> None:
     from rmsfast import plots
 
     how: dict[str, Any] = {"title": printable(title), "tolerance": tolerance}
@@ -293,6 +295,7 @@ def _show(file: str, title: str, found: list[Dosed], as_json: bool, csv: str | N
     columns = [
         Column(title, ["\n".join(_median(stats[field]) for stats in each) for each in statistics])
         for title, field in SHOWN.items()
+        if any(stats[field]["count"] for each in statistics for stats in each)
     ]
     kinds = []
     for each in found:
