@@ -238,6 +238,59 @@ def test_dose_several_tensors_have_a_line_each():
     ]
 
 
+def write_checkpoint():
+    """One tensor that a dose can be given, and two that it cannot."""
+    header = {
+        "h": entry("F32", [1, 2], 0, 8),
+        "step": entry("I64", [], 8, 16),
+        "z": entry("C64", [1], 16, 24),
+    }
+    content = np.float32([1, 1]).tobytes() + np.int64(7).tobytes() + np.complex64([2j]).tobytes()
+    Path("m.safetensors").write_bytes(safetensors(header, content))
+    save_npy("d.npy", np.ones(2))
+
+
+NO_DOSE = [
+    "no dose: step (int64 scalar): must have a real floating dtype, got int64",
+    "no dose: z (complex64 1): must have a real floating dtype, got complex64",
+]
+
+
+@pytest.mark.parametrize("command", ["predict", "apply", "measure"])
+def test_dose_lists_tensors_that_are_not_floating_with_the_reason(command):
+    write_checkpoint()
+    told = ("--measured-at", "m", "--clean-source", "m")
+    arguments = {
+        "predict": ("dose", "m.safetensors", "--direction", "d.npy"),
+        "apply": ("dose", "m.safetensors", "--direction", "d.npy", "--alpha", "1", "-o", "m.h5"),
+        "measure": ("measure-dose", "m.safetensors", "m.safetensors", *told),
+    }[command]
+    lines = printed(*arguments).splitlines()
+    assert [line for line in lines if line.startswith("no dose")] == NO_DOSE
+    names = [each["name"] for each in json.loads(printed(*arguments, "--json"))["tensors"]]
+    assert names == ["h", "step", "z"]
+
+
+def test_dose_writes_tensors_that_are_not_floating_as_they_are():
+    write_checkpoint()
+    printed("dose", "m.safetensors", "--direction", "d.npy", "--alpha", "1", "-o", "m.safetensors")
+    found = {each.name: each.read().tolist() for each in open_tensors("m.safetensors")}
+    assert found == {"h": [[2, 2]], "step": 7, "z": [2j]}
+
+
+def test_dose_of_no_tensors_is_refused(capsys):
+    Path("m.safetensors").write_bytes(safetensors({}, b""))
+    errors = refused(capsys, "dose", "m.safetensors", "--direction", "u.npy")
+    assert errors == "rmsfast: m.safetensors: holds no tensors\n"
+
+
+def test_dose_of_a_named_tensor_that_is_not_floating_is_refused(capsys):
+    write_checkpoint()
+    errors = refused(capsys, "dose", "m.safetensors", "--direction", "d.npy", "--tensor", "step")
+    fault = "must have a real floating dtype, got int64"
+    assert errors == f"rmsfast: m.safetensors: tensor 'step': {fault}\n"
+
+
 def test_dose_keeps_zero_rows_if_told():
     save_npy("h.npy", np.float32([[0, 0], [1, 1]]))
     save_npy("d.npy", np.ones(2))

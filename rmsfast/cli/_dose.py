@@ -21,6 +21,7 @@ from rmsfast.cli._output import (
     shape_text,
     wrote,
 )
+from rmsfast.cli._records import print_unread
 
 if TYPE_CHECKING:
     from rmsfast._dose_report import DosePrediction, DoseReport
@@ -161,10 +162,11 @@ def dose(
     what is realised, that is, what the stored rows differ by: medians over the rows of the RMS of
     both, of the relative RMSE between them, of the dose along the direction, of their cosine, and
     of the share of coordinates that stay as they were. The floor is the smallest dose whose
-    relative RMSE is expected within the tolerance. --csv has a line for each row.
+    relative RMSE is expected within the tolerance. --csv has a line for each row. Tensors of
+    integers and complex numbers are listed, and written to OUT as they are.
     """
     from rmsfast import files
-    from rmsfast.files._rows import choose
+    from rmsfast.files._rows import choose, undosed
 
     _options.check_outputs(inputs=[file, direction], csv=csv, plot=plot)
     _options.check_outputs(others=[output])  # which may be FILE
@@ -180,20 +182,24 @@ def dose(
         found = [
             Dosed(p.name, p.shape, p.dtype, p.prediction.by_alpha(), p.floor, p.prediction)
             for p in predicted
+            if p.prediction is not None
         ]
-        storage = predicted[0].prediction.header["formats"]["storage"]
+        others: list[Any] = [each for each in predicted if each.error is not None]
+        storage = found[0].reports[0].header["formats"]["storage"]
     else:
         if len(alpha) != 1:
             raise ValueError(f"dose: --alpha must be given once with --output, got {len(alpha)}")
         tensors = choose(file, which["tensor"], how["format"], how["dtype"], how["shape"])
         with progress(f"dose {file}") as told:
             report = files.apply_dose(file, output, u, alpha[0], progress=told, **which)
-        found = _by_tensor(tensors, how["axis"], report)
+        others = [replace(t, error=why) for t in tensors if (why := undosed(t)) is not None]
+        edited = [each for each in tensors if undosed(each) is None]
+        found = _by_tensor(edited, how["axis"], report)
         storage = report.header["formats"]["storage"]
     title = f"doses along {direction}, stored as {storage}"
     if plot:
         _draw(found, plot, title, tolerance)
-    _show(file, title, found, as_json, csv)
+    _show(file, title, found, others, as_json, csv)
     if output and not as_json:
         wrote(output)
 
@@ -240,11 +246,12 @@ def measure_dose(
         measured = files.measure_dose(
             clean, after, direction=u, tensor=_options.names(tensor), progress=told, **how
         )
-    found = [Dosed(m.name, m.shape, m.dtype, [m.report]) for m in measured]
+    found = [Dosed(m.name, m.shape, m.dtype, [m.report]) for m in measured if m.report is not None]
+    others = [each for each in measured if each.error is not None]
     title = f"edits of {clean}; measured at: {how['measured_at']}"
     if plot:
         _draw(found, plot, title)
-    _show(after, title, found, as_json, csv)
+    _show(after, title, found, others, as_json, csv)
 
 
 # Reports ----------------------------------------------------------------------------------------
@@ -277,7 +284,15 @@ def _draw(found: list[Dosed], path: str, title: str, tolerance: float | None = N
         plots.predict_dose(tables, path, floors=floors, **how)
 
 
-def _show(file: str, title: str, found: list[Dosed], as_json: bool, csv: str | None) -> None:
+def _show(
+    file: str,
+    title: str,
+    found: list[Dosed],
+    others: Sequence[Any],
+    as_json: bool,
+    csv: str | None,
+) -> None:
+    """Tell of the doses of tensors, and why the others have none."""
     if csv:
         names = found[0].reports[0].names()
         save_csv(csv, ("tensor", "row", *names), _lines(found, names))
@@ -289,6 +304,8 @@ def _show(file: str, title: str, found: list[Dosed], as_json: bool, csv: str | N
             if each.floor is not None:
                 record["floor"] = _three(each.floor)
             records.append({**record, "header": each.reports[0].header, "doses": stats})
+        about = ("name", "shape", "dtype", "error")
+        records += [{name: getattr(each, name) for name in about} for each in others]
         print_json({"file": file, "tensors": records})
         return
     click.echo(printable(f"{file}: {title}; medians of the rows"))
@@ -302,6 +319,7 @@ def _show(file: str, title: str, found: list[Dosed], as_json: bool, csv: str | N
         floor = "" if each.floor is None else f"\nfloor {_median(_three(each.floor))}"
         kinds.append(f"{each.dtype} {shape_text(each.shape)}{floor}")
     print_table([each.name for each in found], kinds, columns, always=7)
+    print_unread(others, "no dose")
 
 
 def _median(statistics: dict[str, Any]) -> str:

@@ -15,13 +15,16 @@ from rmsfast.files._open import StrPath
 from rmsfast.files._rows import (
     Names,
     Progress,
+    check_any_dosed,
     check_direction,
+    check_readable,
     checked_axis,
     choose,
     kept,
     reason,
     room,
     teller,
+    undosed,
     whole_rows,
 )
 from rmsfast.files._tensors import Array, Box, Tensor
@@ -55,6 +58,8 @@ def apply_dose(
 ) -> DoseReport:
     """Edit each row of the tensors of a file along a direction, as `rmsfast.apply_dose` does.
 
+    Tensors of integers and complex numbers are written as they are, unless one is named.
+
     Parameters
     ----------
     file : path_like
@@ -72,7 +77,7 @@ def apply_dose(
     Returns
     -------
     DoseReport
-        Of the rows of the tensor; of several tensors one after the other, along one axis.
+        Of the rows of the tensor; of several that are edited one after the other, along one axis.
 
     Raises
     ------
@@ -99,20 +104,30 @@ def apply_dose(
     """
     _arguments.check_choice("apply_dose", "zero", zero, ("raise", "keep"))
     tensors = choose(file, tensor, format, dtype, shape)
-    if not tensors:
-        raise ValueError(f"{file}: holds no tensors")
+    check_readable(file, tensors)
+    check_any_dosed(file, tensors, tensor)
     options: dict[str, Any] = {
         "scale_name": scale_name, "direction_scale": direction_scale, "storage": storage,
         "edit_format": edit_format, "path": path, "rounding": rounding, "seed": seed,
         "overflow": overflow, "threads": threads,
     }  # fmt: skip
-    edits = [_edit(file, each, axis, direction, alpha, scale, options) for each in tensors]
+    edits = [
+        _edit(file, each, axis, direction, alpha, scale, options)
+        for each in tensors
+        if undosed(each) is None
+    ]
     fields: dict[str, Array] = {}
     for name in DoseReport.names():
         kind = getattr(edits[0].tried, name).dtype
         fields[name] = room((sum(each.rows for each in edits),), kind)
-    told, before = teller(progress, [each.tensor for each in edits]), 0
-    with writing(out, [replace(e.tensor, dtype=_formats(e)["storage"]) for e in edits]) as put:
+    told, before = teller(progress, tensors), 0
+    edited = {e.tensor.name: replace(e.tensor, dtype=_formats(e)["storage"]) for e in edits}
+    with writing(out, [edited.get(each.name, each) for each in tensors]) as put:
+        for same in tensors:
+            if same.name not in edited:
+                for box, values in same.blocks():
+                    put(same.name, box, values)
+                    told(values.nbytes)
         for each in edits:
             for first, box, values in runs(each.tensor, each.axis):
                 rows = slice(first, first + math.prod(kept(values.shape, each.axis)))
@@ -166,8 +181,6 @@ def _edit(
 ) -> _Edit:  # fmt: skip
     """Check the arguments on the tensor, and try them on a row of ones."""
     try:
-        if tensor.stored is None:
-            raise ValueError(tensor.error)
         k = checked_axis(tensor, axis)
         shape = kept(tensor.shape, k)
         alphas = _arguments.finite_numbers("apply_dose", "alpha", alpha, shape)

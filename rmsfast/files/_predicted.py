@@ -17,14 +17,15 @@ from rmsfast.files._pairs import alike, fault_of, pairs
 from rmsfast.files._rows import (
     Names,
     Progress,
+    check_any_dosed,
     check_direction,
-    check_readable,
     checked_axis,
     choose,
     kept,
     reason,
     room,
     teller,
+    undosed,
     whole_rows,
 )
 from rmsfast.files._tensors import Array, Box, Tensor
@@ -42,13 +43,16 @@ class Predicted:
         Fields of the shape of the rows, and the alphas along the last axis.
     floor : ndarray
         As `rmsfast.dose_floor` gives it, of the shape of the rows.
+    error : str or None
+        Why no dose can be given to the tensor, as to integers; there is no prediction then.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    prediction: DosePrediction
-    floor: Array
+    prediction: DosePrediction | None = None
+    floor: Array | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,15 @@ class Measured:
         As in `Tensor`, of the clean state.
     report : DoseReport
         Fields of the shape of the rows.
+    error : str or None
+        As of `Predicted`.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    report: DoseReport
+    report: DoseReport | None = None
+    error: str | None = None
 
 
 def predict_dose(
@@ -120,9 +127,12 @@ def predict_dose(
     """
     check_direction("predict_dose", direction)
     tensors = choose(path, tensor, format, dtype, shape)
-    check_readable(path, tensors)
-    told, found = teller(progress, tensors), []
+    check_any_dosed(path, tensors, tensor)
+    told, found = teller(progress, [each for each in tensors if undosed(each) is None]), []
     for each in tensors:
+        if (why := undosed(each)) is not None:
+            found.append(Predicted(each.name, each.shape, each.dtype, error=why))
+            continue
         rows = _Rows(each, axis)
         store = storage or each.format or each.dtype
         try:
@@ -198,8 +208,12 @@ def measure_dose(
         check_direction("measure_dose", options["direction"])
     found = []
     both = pairs(path, path_after, tensor, format, dtype, shape)
-    told = teller(progress, [each for pair in both for each in pair])
+    check_any_dosed(path, [clean for clean, _ in both], tensor)
+    told = teller(progress, [each for pair in both if undosed(pair[0]) is None for each in pair])
     for clean, after in both:
+        if (why := undosed(clean)) is not None:
+            found.append(Measured(clean.name, clean.shape, clean.dtype, error=why))
+            continue
         rows = _Rows(clean, axis)
         try:
             if why := fault_of(clean, after):

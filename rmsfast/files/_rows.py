@@ -107,6 +107,24 @@ def check_readable(path: StrPath, tensors: Iterable[Tensor]) -> None:
             raise ValueError(f"{path}: tensor {each.name!r}: {each.error}")
 
 
+def undosed(tensor: Tensor) -> str | None:
+    """Why no dose can be given to the rows of a tensor."""
+    if tensor.stored is None or tensor.format is not None or tensor.stored.kind == "f":
+        return tensor.error
+    return f"must have a real floating dtype, got {tensor.dtype}"
+
+
+def check_any_dosed(path: StrPath, tensors: Iterable[Tensor], names: Names) -> None:
+    """Refuse tensors that no dose can be given to, if they are named or there are no others."""
+    faults = {each.name: undosed(each) for each in tensors}
+    if not faults:
+        raise ValueError(f"{path}: holds no tensors")
+    named = [names] if isinstance(names, str) else names or ()
+    for name, fault in faults.items():
+        if fault is not None and (name in named or all(faults.values())):
+            raise ValueError(f"{path}: tensor {name!r}: {fault}")
+
+
 def check_direction(function: str, direction: Any) -> None:
     """Refuse a direction for each row: rows come block by block."""
     if np.ndim(direction) != 1:
