@@ -72,7 +72,8 @@ def dtype_message(function: str, argument: str, dtype: np.dtype, format: str | N
         )
     remedy = ""
     if dtype.type is np.void and dtype.names is None and dtype.itemsize in (1, 2):
-        remedy = "; name its format, for example format='bfloat16'"
+        example = "bfloat16" if dtype.itemsize == 2 else "float8_e4m3fn"
+        remedy = f"; name its format, for example format={example!r}"
     elif dtype.kind in "fc":
         remedy = "; use .astype('float64')" if dtype.kind == "f" else "; use .astype('complex128')"
     elif dtype.kind == "O":

@@ -188,7 +188,7 @@ def test_describe_empty_tensors_have_no_numbers(write):
 
 def test_describe_table_shows_every_number(write):
     _, *lines, last = printed("describe", write("m.safetensors", BFLOAT16)).splitlines()
-    assert last == "largest row RMS: 5 in row 1, coordinate 1 makes 0.64 of its squares"
+    assert last == "largest row RMS: 5 in row 1: coordinate 1 holds 64 % of its squares"
     assert [line.split() for line in lines] == [
         ["row", "RMS", "zero", "NaN", "Inf", "peak", "share"],
         [
@@ -210,6 +210,27 @@ def test_describe_table_shows_every_number(write):
         ["h", "2", "3.953", "2.5", "3.75", "5", "0", "0", "0", "8", "1,1", "0.64"],
         ["bfloat16", "2x4"],
     ]
+
+
+def test_describe_names_the_coordinate_that_is_infinite(write):
+    path = write("x.npy", np.float32([[1, 2], [3, np.inf]]))
+    last = printed("describe", path).splitlines()[-1]
+    assert last == "largest row RMS: inf in row 1: coordinate 1 is infinite"
+
+
+def test_describe_of_records_without_a_format_names_the_option(write, capsys):
+    assert main(["describe", write("x.npy", np.zeros(3, "V1"))]) == 2
+    assert capsys.readouterr().err.endswith(
+        "; name its format, for example --format float8_e4m3fn\n"
+    )
+
+
+def test_rms_of_a_pattern_that_fits_several_tells_how_many(write, capsys):
+    header = {name: entry("U8", [1], i, i + 1) for i, name in enumerate("ab")}
+    path = write("m.safetensors", safetensors(header, bytes(2)))
+    assert main(["rms", path, "--tensor", "?"]) == 2
+    expected = f"rmsfast: {path}: tensor must be one of 'a', 'b', '?' fits 2\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_describe_table_lists_unreadable_tensor_with_reason(write):

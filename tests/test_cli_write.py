@@ -86,8 +86,9 @@ def test_normalize_zero_option_writes_zero_rows(zero, row):
 def test_normalize_zero_row_is_refused_and_nothing_written(capsys):
     save_npy("z.npy", np.zeros((2, 2)))
     errors = refused(capsys, "normalize", "z.npy", "-o", "y.npy")
-    assert errors.startswith("rmsfast: z.npy: tensor 'z': rows from (0,) on: x must be nonzero ")
-    assert "nonzero without --zero zero or --zero nan, got " in errors
+    assert errors.startswith("rmsfast: z.npy: tensor 'z': x must be nonzero ")
+    expected = "nonzero without --zero zero or --zero nan, got a zero row at index (0,)\n"
+    assert errors.endswith(expected)
 
 
 def test_normalize_refusal_leaves_existing_output(capsys):

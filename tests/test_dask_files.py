@@ -164,6 +164,23 @@ def test_commands_on_a_cluster_print_and_write_what_one_process_does(tmp_path, m
     assert_same_bits(a.read(), b.read())
 
 
+def test_commands_on_a_cluster_that_does_not_answer_name_its_address(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("click")
+    pytest.importorskip("distributed")
+    from rmsfast.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    save("x.zarr", x=make((7, 12), np.float32))
+    monkeypatch.setattr("distributed.Client", unreachable)
+    assert main(["describe", "x.zarr", "--dask", "tcp://127.0.0.1:1"]) == 2
+    expected = "rmsfast: tcp://127.0.0.1:1: no scheduler answers: Timed out\n"
+    assert capsys.readouterr().err == expected
+
+
+def unreachable(_):
+    raise OSError("Timed out")
+
+
 def test_commands_with_dask_refuse_other_files_before_a_cluster_starts(tmp_path, capsys):
     pytest.importorskip("click")
     from rmsfast.cli import main

@@ -103,8 +103,12 @@ def test_apply_dose_first_row_that_is_no_number_of_a_row_is_refused(bad, kind):
 @pytest.mark.parametrize(
     ("fault", "options", "message"),
     [
-        (0.0, {}, r"rows from \d+ on: .*must be nonzero"),
-        (60000.0, {"overflow": "raise", "storage": "float16"}, r"rows from \d+ on: "),
+        (0.0, {}, r"h must be nonzero .*, got a zero row at index \(40,\)"),
+        (
+            60000.0,
+            {"overflow": "raise", "storage": "float16"},
+            r"h must fit .*, got a row beyond it at index \(40,\)",
+        ),
         (1.0, {"path": "sideways"}, "path must be "),
         (1.0, {"storage": "int8"}, "storage must be "),
     ],

@@ -211,16 +211,20 @@ def test_open_tensors_raw_shards_are_one_tensor(tmp_path):
     [
         (
             {"dtype": "f8"},
-            r"x\.bin: longer than its header says: shape \(1,\) of float64",
+            r"x\.bin: shape \(1,\) of float64 takes 8 bytes, the file has 12$",
         ),
-        ({"dtype": "f4", "shape": (4,)}, r"x\.bin: truncated: shape \(4,\) of float32 takes 16"),
-        ({"dtype": "f4", "offset": 99}, r"x\.bin: truncated: "),
+        ({"dtype": "f4", "shape": (4,)}, r"x\.bin: shape \(4,\) of float32 takes 16 bytes, "),
+        (
+            {"dtype": "f4", "shape": (1,), "offset": 4},
+            r"takes 4 bytes, the file has 8 after the first 4$",
+        ),
+        ({"dtype": "f4", "offset": 99}, r"x\.bin: offset 99 is beyond the 12 bytes of the file"),
         ({"dtype": object}, "open_tensors: dtype must be one of numbers, got object"),
         ({"dtype": "f4", "shape": (-1, -1)}, "open_tensors: shape must be non-negative, one -1"),
         ({"dtype": "f4", "offset": -4}, "open_tensors: offset must be non-negative, got -4"),
         ({"shape": (3,)}, "open_tensors: dtype must be given for raw binary, got None"),
     ],
-    ids=["size", "shape", "offset", "object", "two unknown", "negative", "no dtype"],
+    ids=["size", "shape", "rest", "offset", "object", "two unknown", "negative", "no dtype"],
 )
 def test_open_tensors_raw_binary_that_does_not_fit_raises(tmp_path, options, fault):
     (tmp_path / "x.bin").write_bytes(bytes(12))

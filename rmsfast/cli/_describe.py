@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -127,8 +128,11 @@ def _print_largest(found: Sequence[Any]) -> None:
         return
     name, row = max(rows, key=lambda item: float(item[1]["rms"]))
     place = f"{name}, row {row_text(row)}" if len(found) > 1 else f"row {row_text(row)}"
-    share = f"coordinate {row['peak_index']} makes {number(row['peak_share'])} of its squares"
-    click.echo(printable(f"largest row RMS: {number(row['rms'])} in {place}, {share}"))
+    holds = "is infinite"
+    if not math.isinf(row["peak"]):
+        holds = f"holds {number(100 * row['peak_share'])} % of its squares"
+    size = f"largest row RMS: {number(row['rms'])} in {place}"
+    click.echo(printable(f"{size}: coordinate {row['peak_index']} {holds}"))
 
 
 # rms --------------------------------------------------------------------------------------------

@@ -134,6 +134,13 @@ def _written(required: bool) -> Callable[[Command], Command]:
 OUTPUT, RESULT = _written(required=True), _written(required=False)
 
 
+def options_named(text: str) -> str:
+    """What functions say of their arguments, said of options."""
+    text = text.replace("dtype and shape be given", "--dtype and --shape be given")
+    text = re.sub(r"\bformat='(\w+)'", r"--format \1", text)
+    return re.sub("open_tensors: (dtype|shape) ", r"--\1 ", text)
+
+
 class _Command(click.Command):
     """A command that names its options where the functions it calls name their arguments."""
 
@@ -151,8 +158,7 @@ class _Command(click.Command):
             if option.name == "zero" and isinstance(option.type, click.Choice):
                 remedies = " or ".join(f"--zero {each}" for each in option.type.choices[1:])
                 text = text.replace("under zero='raise'", f"without {remedies}")
-        text = text.replace("dtype and shape be given", "--dtype and --shape be given")
-        return re.sub("open_tensors: (dtype|shape) ", r"--\1 ", text)
+        return options_named(text)
 
 
 def command(example: str, name: str | None = None) -> Callable[[Command], click.Command]:

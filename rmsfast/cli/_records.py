@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from rmsfast.cli._options import options_named
 from rmsfast.cli._output import index_text, printable, save_csv, shape_text
 
 WORST = 3  # rows of a tensor that JSON names
@@ -60,7 +61,7 @@ def print_unread(found: Sequence[Any], what: str) -> None:
     for each in found:
         if each.error is not None:
             name = f"{each.name} ({each.dtype} {shape_text(each.shape)})"
-            click.echo(f"{what}: {printable(f'{name}: {each.error}')}")
+            click.echo(f"{what}: {printable(f'{name}: {options_named(each.error)}')}")
 
 
 def row_text(row: Any) -> str:

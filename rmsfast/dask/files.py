@@ -4,6 +4,7 @@ Inside ``with cluster("local"):`` or the client of a cluster its workers do the 
 threads of this process. Workers must see the folders under the same paths.
 """
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
@@ -73,8 +74,14 @@ def cluster(address: str = "local", *, workers: int | None = None) -> Iterator[A
             own = distributed.LocalCluster(
                 n_workers=workers, threads_per_worker=1, dashboard_address=None
             )
-    with own as place, distributed.Client(place) as client:
-        yield client
+    with own as place:
+        try:
+            client = distributed.Client(place)
+        except OSError as error:
+            what = f"no scheduler answers: {error}"
+            raise OSError(errno.ETIMEDOUT, what, address) from error
+        with client:
+            yield client
 
 
 def lazy(tensor: Tensor, axis: int = -1) -> Any:

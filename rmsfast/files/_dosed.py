@@ -21,6 +21,7 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    placed,
     reason,
     room,
     teller,
@@ -140,7 +141,7 @@ def apply_dose(
                     )  # fmt: skip
                 except ValueError as error:
                     name = each.tensor.name
-                    text = f"tensor {name!r}: rows from {first} on: {reason(error)}"
+                    text = f"tensor {name!r}: {placed(error, kept(box, each.axis))}"
                     raise ValueError(f"{file}: {text}") from error
                 put(each.tensor.name, box, after)
                 there = slice(before + rows.start, before + rows.stop)

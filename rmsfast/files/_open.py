@@ -16,7 +16,7 @@ import numpy as np
 
 from rmsfast._formats import CODES
 from rmsfast.files._chunked import hdf5_tensors, zarr_tensors
-from rmsfast.files._npy import check_size, npy_tensors, npz_tensors
+from rmsfast.files._npy import npy_tensors, npz_tensors
 from rmsfast.files._safetensors import index_tensors, safetensors_tensors
 from rmsfast.files._tensors import File, Joined, Tensor, brief, mapped
 
@@ -149,10 +149,17 @@ def _raw_reader(
     def read(path: Path) -> list[Tensor]:
         file = File.of(path)
         rest = file.size - offset
+        if rest < 0:
+            raise ValueError(f"offset {offset} is beyond the {file.size} bytes of the file")
         known = math.prod(n for n in lengths if n >= 0) * stored.itemsize
-        found = tuple(max(rest, 0) // known if n < 0 and known else max(n, 0) for n in lengths)
+        found = tuple(rest // known if n < 0 and known else max(n, 0) for n in lengths)
         tensor = Tensor(path.stem, found, format or stored.name, format=format)
-        check_size(f"shape {found} of {tensor.dtype}", math.prod(found) * stored.itemsize, rest)
+        needed = math.prod(found) * stored.itemsize
+        if needed != rest:
+            past = f" after the first {offset}" * (offset > 0)
+            raise ValueError(
+                f"shape {found} of {tensor.dtype} takes {needed} bytes, the file has {rest}{past}"
+            )
         return [mapped(tensor, file, offset, stored)]
 
     return read

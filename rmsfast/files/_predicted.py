@@ -22,6 +22,7 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    placed,
     reason,
     room,
     teller,
@@ -137,10 +138,13 @@ def predict_dose(
         store = storage or each.format or each.dtype
         try:
             for first, box, values in runs(each, rows.axis):
-                tried = dose.predict_dose(
-                    values, direction, alphas, axis=axis, storage=storage, format=each.format,
-                    first_row=first, **options,
-                )  # fmt: skip
+                try:
+                    tried = dose.predict_dose(
+                        values, direction, alphas, axis=axis, storage=storage, format=each.format,
+                        first_row=first, **options,
+                    )  # fmt: skip
+                except ValueError as error:
+                    raise ValueError(placed(error, kept(box, rows.axis))) from error
                 floor = dose.dose_floor(
                     _formats.decoded(values, str(each.format)), storage=store,
                     tolerance=tolerance, axis=axis, threads=options.get("threads"),

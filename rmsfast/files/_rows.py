@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -75,7 +76,9 @@ def select(
     tensors = choose(path, names, format, dtype, shape)
     if len(tensors) == 1:
         return _read_as(path, tensors[0], format, True)
-    got = "none was named" if names is None else f"{names!r} fits {len(tensors)}"
+    wanted = [names] if isinstance(names, str) else names or ()
+    fits = f"{' and '.join(map(repr, wanted))} fit{'s' * (len(wanted) == 1)} {len(tensors)}"
+    got = fits if wanted else "none was named"
     raise _unknown(path, tensors, got)
 
 
@@ -151,6 +154,17 @@ def reason(error: Exception) -> str:
     for function in _FUNCTIONS:
         text = text.removeprefix(f"{function}: ")
     return brief(text)
+
+
+def placed(error: Exception, box: Box) -> str:
+    """The reason, with the first row that it counts in a box by its place in the tensor."""
+    text = reason(error)
+    found = re.fullmatch(r"(.*, got )\d+ (zero row|beyond it).*, the first at index \((.*)\)", text)
+    if found is None:
+        return text
+    parts = zip(box, found[3].rstrip(",").split(","), strict=True)
+    place = tuple(part.start + int(k) for part, k in parts)
+    return f"{found[1]}a {'row ' * (found[2] == 'beyond it')}{found[2]} at index {place}"
 
 
 def checked_axis(tensor: Tensor, axis: int) -> int | None:

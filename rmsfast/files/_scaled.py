@@ -18,6 +18,7 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    placed,
     reason,
     room,
     rows,
@@ -209,8 +210,7 @@ def _scaled_blocks(
                     values, target, axis=axis, zero=zero, format=tensor.format, return_rms=True
                 )
             except ValueError as error:
-                first = tuple(part.start for part in kept(box, k))
-                raise ValueError(f"rows from {first} on: {reason(error)}") from error
+                raise ValueError(placed(error, kept(box, k))) from error
             yield box, scaled, own
         else:
             if sizes is None:
