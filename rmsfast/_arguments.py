@@ -214,8 +214,8 @@ def weak_numbers(given: tuple[Any, ...]) -> tuple[Any, ...]:
     found = []
     for a, other in (given, given[::-1]):
         if type(a) in (int, float, complex):
-            kind = getattr(getattr(other, "dtype", None), "name", None)
-            narrow = kind in _formats.NARROW or str(kind).removeprefix("torch.") in _formats.NARROW
+            kind = str(_formats.named(getattr(other, "dtype", None)))
+            narrow = kind in _formats.NARROW
             single = np.complex64 if isinstance(a, complex) else np.float32
             a = single(a) if narrow else a
         found.append(a)
@@ -269,7 +269,8 @@ def numbers(function: str, argument: str, given: Any, shape: tuple[int, ...]) ->
     found = source(function, argument, given, None)
     if found.kind.startswith("complex"):
         raise TypeError(f"{function}: {argument} must be real, got dtype {found.array.dtype}")
-    return broadcast(function, argument, found.array.astype(np.float64), shape)
+    values = _formats.decoded(found.array, found.kind).astype(np.float64)
+    return broadcast(function, argument, values, shape)
 
 
 def number(function: str, argument: str, given: Any) -> float:
@@ -452,11 +453,12 @@ def doses(function: str, argument: str, given: Any) -> np.ndarray:
     return finite_numbers(function, argument, given, found.shape)
 
 
-def check_format(function: str, format: Any) -> None:
-    if format is not None and not (isinstance(format, str) and format in _formats.CODES):
-        raise fail(
-            function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format)
-        )
+def format_of(function: str, format: Any) -> str | None:
+    """The name of the format that codes are in, None where they are not told to be codes."""
+    name = _formats.named(format)
+    if name is None or (isinstance(name, str) and name in _formats.CODES):
+        return name
+    raise fail(function, "format", f"be None or one of {', '.join(_formats.CODES)}", repr(format))
 
 
 def check_flags(function: str, names: tuple[str, ...], flags: np.ndarray, nan_policy: str) -> None:

@@ -40,7 +40,7 @@ class Dosing:
         where: Any, format: str | None, threads: int | None,
     ) -> None:  # fmt: skip
         self.function, self.names, self.threads = function, names, threads
-        _arguments.check_format(function, format)
+        format = _arguments.format_of(function, format)
         _arguments.check_threads(function, threads)
         self.sources = [
             _arguments.state(function, name, a, format)
@@ -350,7 +350,7 @@ class Edit:
         self.dosing = dosing
         if storage is None and own == "float64":
             raise _arguments.fail(function, "storage", "be named where h is float64", None)
-        self.storage = own if storage is None else storage
+        self.storage = own if storage is None else _formats.named(storage)
         _arguments.check_choice(function, "storage", self.storage, STORAGE)
         _arguments.check_choice(function, "edit_format", edit_format, EDIT_FORMATS)
         _arguments.check_choice(function, "path", path, PATHS)
@@ -368,9 +368,10 @@ class Edit:
     def dtype(self, format: str | None) -> np.dtype[Any]:
         """Dtype of the result: that of codes for codes, if they are of its format."""
         source = self.dosing.sources[0]
-        if format is not None and source.array.dtype.kind in "uV" and self.storage == source.kind:
-            return source.array.dtype.newbyteorder("=")
-        return _formats.ml_dtype(self.dosing.function, self.storage)
+        function, own = self.dosing.function, source.array.dtype
+        if self.storage == source.kind:
+            return _formats.scaled_dtype(function, own, self.storage, format)
+        return _formats.ml_dtype(function, self.storage)
 
     def run(
         self, alphas: Array, result: Array | None = None, report: bool = True

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-# Floats that NumPy or Numba cannot compute with travel as records of their code, whose
-# one field is named after the format.
+# Floats that NumPy or Numba cannot compute with travel to kernels and .npy files as records of
+# their code, whose one field is named after the format.
 CODES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.uint16),
     "bfloat16": np.dtype(np.uint16),
@@ -25,10 +25,13 @@ NUMPY = INTEGERS | {"float16", "float32", "float64", "complex64", "complex128"}
 @lru_cache(maxsize=256)
 def kind_of(dtype: np.dtype, format: str | None) -> str | None:
     """Name of the storage format of an array, None if there is none of that kind."""
+    record = record_kind(dtype)
     if format is not None:
         codes = CODES[format]
         fits = dtype.kind in "uV" and dtype.itemsize == codes.itemsize and dtype.names is None
-        return format if fits or dtype.name == format else None
+        return format if fits or format in (dtype.name, record) else None
+    if record is not None:
+        return record
     # One name a platform: int64 is both `long` and `long long`, and each prints as itself.
     name = (
         dtype.name
@@ -38,6 +41,26 @@ def kind_of(dtype: np.dtype, format: str | None) -> str | None:
     if name in NUMPY:
         return name
     return name if name in CODES and dtype.itemsize == CODES[name].itemsize else None
+
+
+def named(format: Any) -> Any:
+    """The name of a storage format given as a dtype, of torch too; anything else as it is."""
+    if format is None or isinstance(format, str):
+        return format
+    if str(format).startswith("torch."):
+        return str(format).removeprefix("torch.")
+    try:
+        return kind_of(np.dtype(format), None) or format
+    except (TypeError, ValueError):
+        return format
+
+
+def record_kind(dtype: np.dtype) -> str | None:
+    """The format that the one field of a record is named after, as in .npy files; else None."""
+    if dtype.names is None or len(dtype.names) != 1 or dtype.itemsize > 2:
+        return None
+    (name,) = dtype.names
+    return name if dtype[name].newbyteorder("=") == CODES.get(name) else None
 
 
 @lru_cache(maxsize=64)
@@ -121,6 +144,13 @@ def ml_dtype(function: str, kind: str) -> np.dtype:
         ) from None
     found: np.dtype = np.dtype(getattr(ml_dtypes, kind))
     return found
+
+
+def scaled_dtype(function: str, dtype: np.dtype, kind: str, format: str | None) -> np.dtype:
+    """The dtype of a result in the format of an array: codes and records stay what they are."""
+    if dtype.names is not None or (format is not None and dtype.kind in "uV"):
+        return dtype.newbyteorder("=")
+    return ml_dtype(function, kind)
 
 
 def from_torch(x: Any) -> tuple[np.ndarray, str | None] | None:

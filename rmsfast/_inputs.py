@@ -28,9 +28,9 @@ class Inputs:
     ) -> None:
         self.function, self.given, self.nan_policy = function, given, nan_policy
         self.options = {"axis": axis, "keepdims": keepdims, "where": where, "weights": weights}
+        format = _arguments.format_of(function, format)
         self.options |= {"nan_policy": nan_policy, "dtype": dtype, "out": out, "format": format}
         self.names = names = ("x", "x_hat")[: len(given)]
-        _arguments.check_format(function, format)
         given = _arguments.weak_numbers(given)
         sources = [
             _arguments.source(function, n, a, format) for n, a in zip(names, given, strict=True)

@@ -28,10 +28,10 @@ class Scaled:
     ) -> None:
         self.function, self.given, self.return_rms, self.threads = function, x, return_rms, threads
         self.totals = totals  # partials of the rows in C order, of which x is a part; None: to sum
+        format = _arguments.format_of(function, format)
         self.options = {"axis": axis, "out": out, "dtype": dtype, "format": format}
         self.options |= {"return_rms": return_rms}
         self.chosen = where
-        _arguments.check_format(function, format)
         source = _arguments.source(function, "x", x, format)
         _arguments.check_threads(function, threads)
         axis = _arguments.whole_axis(function, axis)
@@ -69,11 +69,8 @@ class Scaled:
         if dtype is None:
             if not is_complex and self.kind not in _formats.NARROW | {"float64"}:
                 return "float64", np.dtype(np.float64)
-            if format is not None and source.array.dtype.kind in "uV":
-                return self.kind, _formats.CODES[
-                    self.kind
-                ] if source.array.dtype.kind == "u" else source.array.dtype
-            return self.kind, _formats.ml_dtype(self.function, self.kind)
+            own = source.array.dtype
+            return self.kind, _formats.scaled_dtype(self.function, own, self.kind, format)
         if is_complex:
             try:
                 found = np.dtype(dtype)
@@ -303,7 +300,7 @@ class _Job:
         left_out = bool(scaled.masks) or scaled.totals is not None  # which may be Inf or NaN
         if zero == "zero" and left_out and flags.any():
             rows = _layout.in_order(flags, plan).reshape(lengths) != 0
-            np.copyto(self.result, self.result.dtype.type(0), where=rows)
+            np.copyto(self.result, np.zeros((), self.result.dtype), where=rows)
 
     def _refuse_zero(self, flags: np.ndarray, plan: _layout.Plan) -> None:
         if flags.any():

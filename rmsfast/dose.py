@@ -35,7 +35,7 @@ def apply_dose(
     scale: Any = "rms",
     scale_name: str | None = None,
     direction_scale: str = "unit",
-    storage: str | None = None,
+    storage: Any = None,
     edit_format: str = "float32",
     path: str = "cast_then_add",
     rounding: str = "nearest_even",
@@ -46,7 +46,7 @@ def apply_dose(
     rows: Any = None,
     where: Any = None,
     out: np.ndarray | None = None,
-    format: str | None = None,
+    format: Any = None,
     report: str = "rows",
     threads: int | None = None,
 ) -> DoseResult:
@@ -93,8 +93,8 @@ def apply_dose(
     Returns
     -------
     DoseResult
-        ``after`` in the format of `storage` (codes for codes given with `format`), and the
-        ``report``, a `DoseReport` or None.
+        ``after`` in the format of `storage` (codes for codes given with `format`, and
+        records for records of codes, of this format), and the ``report``, a `DoseReport` or None.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def predict_dose(
     scale: Any = "rms",
     scale_name: str | None = None,
     direction_scale: str = "unit",
-    storage: str | None = None,
+    storage: Any = None,
     edit_format: str = "float32",
     path: str = "cast_then_add",
     rounding: str = "nearest_even",
@@ -171,7 +171,7 @@ def predict_dose(
     zero: str = "raise",
     rows: Any = None,
     where: Any = None,
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> DosePrediction:
     """The reports that `apply_dose` would give for many doses; nothing is written.
@@ -239,7 +239,7 @@ def measure_dose(
     direction_scale: str = "unit",
     rows: Any = None,
     where: Any = None,
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> DoseReport:
     """Report the dose that rows received, from states captured before and after an edit.
@@ -314,7 +314,7 @@ def dose_floor(
     h: Any,
     /,
     *,
-    storage: str = "bfloat16",
+    storage: Any = "bfloat16",
     tolerance: float = 0.1,
     axis: Axis = -1,
     threads: int | None = None,
@@ -360,6 +360,7 @@ def dose_floor(
     (np.float64(0.0167), np.float64(0.0021))
     """
     function = "dose_floor"
+    storage = _formats.named(storage)
     _arguments.check_choice(function, "storage", storage, STORAGE)
     tolerance = _arguments.number(function, "tolerance", tolerance)
     if not 0 < tolerance < 1:
@@ -372,7 +373,7 @@ def dose_floor(
 def round_to(
     x: Any,
     /,
-    format: str,
+    format: Any,
     *,
     rounding: str = "nearest_even",
     seed: int | None = None,
@@ -385,7 +386,7 @@ def round_to(
     ----------
     x : array_like, real
         Numbers of any dtype, in any layout; read once, never modified.
-    format : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
+    format : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"} or such a dtype
         Format of the result.
     rounding : {"nearest_even", "toward_zero", "stochastic"}
         Stochastic: away from zero with a probability of the distance to the number below, in
@@ -425,6 +426,7 @@ def round_to(
     """
     function = "round_to"
     source = _arguments.real(function, "x", x)
+    format = _formats.named(format)
     _arguments.check_choice(function, "format", format, STORAGE)
     way = Way(function, rounding, seed, overflow)
     _arguments.check_threads(function, threads)

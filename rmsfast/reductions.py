@@ -22,7 +22,7 @@ def rms(
     nan_policy: str = "propagate",
     dtype: Any = None,
     out: np.ndarray | None = None,
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> Any:
     """Root mean square, sqrt(mean(|x|**2)), weighted sqrt(sum(w |x|**2) / sum(w)).
@@ -43,8 +43,9 @@ def rms(
     keepdims, dtype, out, threads
         `keepdims` and `out` as in NumPy; `dtype` of the result, real floating; at most so many
         `threads`, which changes the time, never the bits.
-    format : {"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"}
-        What the unsigned integers (or void) in `x` are the codes of.
+    format : {"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"} or such a dtype
+        What the unsigned integers (or void) in `x` are the codes of. Records of one field that
+        is named after a format, as NumPy loads them from .npy files, need no telling.
 
     Returns
     -------
@@ -94,7 +95,7 @@ def rmse(
     nan_policy: str = "propagate",
     dtype: Any = None,
     out: np.ndarray | None = None,
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> Any:
     """Root mean square error, sqrt(mean(|x - x_hat|**2)), weighted as `rms`.
@@ -161,7 +162,7 @@ def relative_rmse(
     nan_policy: str = "propagate",
     dtype: Any = None,
     out: np.ndarray | None = None,
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> Any:
     """Root mean square error over a named size, RMSE(x, x_hat) / reference.

@@ -160,7 +160,7 @@ class _Running:
         self, names: tuple[str, ...], given: tuple[Any, ...], where: Any, format: Any, threads: Any
     ) -> Self:
         function = f"{type(self).__name__}.update"
-        _arguments.check_format(function, format)
+        format = _arguments.format_of(function, format)
         _arguments.check_threads(function, threads)
         given = _arguments.weak_numbers(given)
         sources = [
@@ -348,7 +348,7 @@ class RunningRMS(_Running):
         /,
         *,
         where: Any = None,
-        format: str | None = None,
+        format: Any = None,
         threads: int | None = None,
     ) -> Self:
         """Add values.
@@ -399,7 +399,7 @@ class RunningRMSE(_Running):
         /,
         *,
         where: Any = None,
-        format: str | None = None,
+        format: Any = None,
         threads: int | None = None,
     ) -> Self:
         """Add pairs.

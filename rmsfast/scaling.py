@@ -19,7 +19,7 @@ def unit_rms(
     where: Any = None,
     out: np.ndarray | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
     threads: int | None = None,
 ) -> Any:
@@ -45,8 +45,8 @@ def unit_rms(
     -------
     ndarray, a pure number
         Shape and dtype of `x`, in native byte order; float64 for integers and bool; codes for
-        codes given with `format`. NaN throughout where no value is kept or one is NaN; beside
-        an Inf, finite values become 0 and Inf becomes NaN.
+        codes given with `format`, records for records of codes. NaN throughout where no value is
+        kept or one is NaN; beside an Inf, finite values become 0 and Inf becomes NaN.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def scale_to_rms(
     where: Any = None,
     out: np.ndarray | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
     threads: int | None = None,
 ) -> Any:
@@ -145,7 +145,7 @@ def rms_norm(
     eps_mode: str = "inside",
     out: np.ndarray | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
     threads: int | None = None,
 ) -> Any:

@@ -21,7 +21,7 @@ def describe(
     axis: Axis = -1,
     where: Any = None,
     nan_policy: str = "propagate",
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> Description:
     """Count, size, mean, spread, extremes and special values of vectors, in one pass.
@@ -96,7 +96,7 @@ def compare(
     axis: Axis = -1,
     where: Any = None,
     nan_policy: str = "propagate",
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> Comparison:
     """Sizes, errors and likeness of pairs of vectors, in one pass.

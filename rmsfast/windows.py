@@ -23,7 +23,7 @@ def rms_windows(
     nan_policy: str = "propagate",
     dtype: Any = None,
     out: np.ndarray | None = None,
-    format: str | None = None,
+    format: Any = None,
     threads: int | None = None,
 ) -> Any:
     """Root mean square of windows along an axis, sqrt(mean(|x[s:s + window]|**2)).
@@ -160,7 +160,7 @@ class Windowed:
     ) -> None:
         """windows: those of an array that is part of a longer one; by default all."""
         self.function, self.given, self.edge, self.threads = function, x, edge, threads
-        _arguments.check_format(function, format)
+        format = _arguments.format_of(function, format)
         _arguments.check_choice(function, "edge", edge, EDGES)
         _arguments.check_threads(function, threads)
         source = _arguments.source(function, "x", x, format)

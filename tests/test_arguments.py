@@ -46,11 +46,12 @@ def assert_refused(call, exception, message):
         (np.array(["2020-01-01"], "M8[D]"), "datetime64[D]"),
         (np.array([1], "m8[s]"), "timedelta64[s]"),
         (np.zeros(2, [("a", "<f4")]), "[('a', '<f4')]"),
+        (np.zeros(2, [("bfloat16", "<i2")]), "[('bfloat16', '<i2')]"),
         (np.zeros(3, "V2"), "|V2; name its format, for example format='bfloat16'"),
         (np.zeros(3, "V3"), "|V3"),
     ],
-    ids=["mixed", "none", "text", "string", "bytes", "dates", "durations", "records", "codes",
-         "void"],
+    ids=["mixed", "none", "text", "string", "bytes", "dates", "durations", "records", "signed",
+         "codes", "void"],
 )  # fmt: skip
 def test_rms_dtype_it_cannot_take_is_refused_with_the_remedy(x, actual):
     assert_refused(lambda: rms(x), TypeError, f"rms: x {ANY_DTYPE}, got {actual}")

@@ -208,8 +208,9 @@ def test_scalings_of_chunks_have_bits_of_whole_array(arrays, chunks, axis):
 
 
 @pytest.mark.parametrize("chunks", [(1, 34), (2, 7)], ids=str)
-def test_unit_rms_of_codes_gives_codes(chunks):
-    codes = make(SHAPE, ml_dtypes.bfloat16).view(np.uint16)
+@pytest.mark.parametrize("dtype", [np.uint16, [("bfloat16", np.uint16)]], ids=["uint", "record"])
+def test_unit_rms_of_codes_gives_codes(chunks, dtype):
+    codes = make(SHAPE, ml_dtypes.bfloat16).view(dtype)
     found = lazily.unit_rms(cut(codes, chunks), format="bfloat16")
     check(found, rmsfast.unit_rms(codes, format="bfloat16"))
 

@@ -377,6 +377,18 @@ def test_apply_dose_of_codes_gives_codes():
     assert_same_bits(after.view(BF16), expected)
 
 
+def test_apply_dose_of_records_named_after_a_format_gives_such_records():
+    h, u = stored(rows(), "bfloat16"), rows((203,), 1)
+    record, narrow = np.dtype([("bfloat16", np.uint16)]), stored(u, "bfloat16")
+    for report in ("rows", "none"):
+        after, _ = apply_dose(h.view(record), narrow.view(record), 0.1, report=report)
+        expected, _ = apply_dose(h, narrow, 0.1)
+        assert after.dtype == record
+        assert_same_bits(after.view(BF16), expected)
+    other, _ = apply_dose(h.view(record), u, 0.1, storage=np.float16)
+    assert other.dtype == np.float16
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_apply_dose_to_another_storage_rounds_the_state_first(dtype):
     h, u = rows().astype(dtype), rows((203,), 1)

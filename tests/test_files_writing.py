@@ -56,6 +56,15 @@ def test_writing_narrow_values_are_described_as_numbers(tmp_path, suffix):
     assert (found.error, found.dtype, found.rms) == (None, "bfloat16", 2.5)
 
 
+def test_writing_bfloat16_to_npy_can_be_loaded_by_numpy_and_taken_as_it_is(tmp_path):
+    x = np.array([[3, 4, 0, 0]], ml_dtypes.bfloat16)
+    loaded = np.load(write(tmp_path / "x.npy", x))
+    assert rms(loaded).tolist() == [2.5]
+    np.save(tmp_path / "y.npy", scale_to_rms(loaded, 5.0))
+    [found] = describe(tmp_path / "y.npy")
+    assert (found.dtype, found.rms) == ("bfloat16", 5.0)
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (4, 0)], ids=str)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_writing_few_or_no_rows_comes_back(tmp_path, suffix, shape):

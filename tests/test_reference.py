@@ -594,7 +594,7 @@ def test_encode_value_next_to_a_midpoint_is_not_rounded_twice(format, side):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("layout", ["uint", "void", "byte_swapped", "dtype"])
+@pytest.mark.parametrize("layout", ["uint", "void", "byte_swapped", "record", "dtype"])
 def test_unit_rms_codes_come_back_as_codes(format, layout):
     stored = make((3, 16), format_dtype(format))
     codes = stored.view(FORMATS[format])
@@ -602,12 +602,15 @@ def test_unit_rms_codes_come_back_as_codes(format, layout):
         "uint": codes,
         "void": codes.view(f"V{codes.itemsize}"),
         "byte_swapped": codes.astype(codes.dtype.newbyteorder("S")),
+        "record": codes.view([(format, codes.dtype)]),
         "dtype": stored,
     }[layout]
     result = unit_rms(given, format=format)
     assert result.dtype == given.dtype.newbyteorder("=")
     assert_same_bits(result.view(codes.dtype), unit_rms(stored).view(codes.dtype))
     assert_same_bits(rms(given, format=format), rms(stored))
+    if layout == "record":
+        assert_same_bits(rms(given), rms(stored))
 
 
 def test_rmse_codes_against_values_reads_each_in_its_own_way():

@@ -572,9 +572,21 @@ def test_rms_codes_of_foreign_byte_order_are_swapped(format):
     assert_same_bits(rms(swapped, format=format), rms(x))
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("order", ["=", "S"])
+def test_rms_records_named_after_a_format_give_its_bits(format, order):
+    x = make((6, 37), np.dtype(getattr(ml_dtypes, format, format)))
+    code = np.dtype(FORMATS[format])
+    records = x.view([(format, code)]).astype([(format, code.newbyteorder(order))])
+    assert_same_bits(rms(records), rms(x))
+    assert_same_bits(rms(records, format=format), rms(x))
+    assert_same_bits(rms(fortran(records), axis=0), rms(x, axis=0))
+
+
 def test_rms_without_format_takes_codes_for_integers():
     assert rms(np.full(3, 0x4040, np.uint16)) == 0x4040
-    assert rms(np.full(3, 0x4040, np.uint16), format="bfloat16") == 3
+    for format in ("bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)):
+        assert rms(np.full(3, 0x4040, np.uint16), format=format) == 3
 
 
 @pytest.mark.parametrize(

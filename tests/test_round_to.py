@@ -77,6 +77,14 @@ def test_round_to_of_float32_is_that_of_ml_dtypes(format, low):
     assert_same_numbers(round_to(x, format), expected)
 
 
+def test_round_to_takes_a_format_by_its_name_or_as_a_dtype():
+    for format in (ml_dtypes.bfloat16, DTYPES["bfloat16"], np.dtype([("bfloat16", np.uint16)])):
+        found = round_to(np.float32([1.001]), format)
+        assert_same_numbers(found, np.array([1], DTYPES["bfloat16"]))
+    with pytest.raises(ValueError, match=r"round_to: format must be one of .+, got 'float64'"):
+        round_to([1.0], np.float64)
+
+
 def test_round_to_bfloat16_of_critical_float32_has_known_codes():
     v = [0.2691408770292272, 1 + 2**-8, 1 + 3 * 2**-8, -(1 + 2**-8), 3.3895314e38, 1e-41]
     found = round_to(np.array(v, np.float32), "bfloat16").view(np.uint16)

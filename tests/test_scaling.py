@@ -955,6 +955,27 @@ def test_unit_rms_void_codes_come_back_as_void(format):
 
 
 @pytest.mark.parametrize("format", CODED)
+def test_unit_rms_records_named_after_a_format_come_back_as_such(format):
+    x = nonzero((6, 37), np.dtype(getattr(ml_dtypes, format, format)))
+    code = np.dtype(CODED[format])
+    records = x.view([(format, code)])
+    for stored in (records, records.astype([(format, code.newbyteorder("S"))])):
+        result = unit_rms(stored)
+        assert result.dtype == records.dtype
+        assert_same_bits(result.view(x.dtype), unit_rms(x))
+    assert unit_rms(records, out=records) is records
+    assert_same_bits(records.view(x.dtype), unit_rms(x))
+
+
+@pytest.mark.parametrize("dtype", ["V2", [("bfloat16", np.uint16)]], ids=["void", "record"])
+def test_unit_rms_codes_of_a_row_of_zeros_become_zero_whatever_is_left_out(dtype):
+    x = np.array([[0, 0, np.nan], [1, 1, 5]], BFLOAT16).view(dtype)
+    where = [True, True, False]
+    result = unit_rms(x, where=where, zero="zero", format="bfloat16").view(BFLOAT16)
+    np.testing.assert_array_equal(result, [[0, 0, 0], [1, 1, 5]])
+
+
+@pytest.mark.parametrize("format", CODED)
 def test_unit_rms_array_of_a_format_that_is_named_keeps_its_dtype(format):
     x = nonzero((6, 37), np.dtype(getattr(ml_dtypes, format, format)))
     assert_same_bits(unit_rms(x, format=format), unit_rms(x))

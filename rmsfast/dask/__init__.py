@@ -37,7 +37,7 @@ def rms(
     weights: Any = None,
     nan_policy: str = "propagate",
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Any:
     """Root mean square, as `rmsfast.rms`.
 
@@ -93,7 +93,7 @@ def rmse(
     weights: Any = None,
     nan_policy: str = "propagate",
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Any:
     """Root mean square error, as `rmsfast.rmse`.
 
@@ -142,7 +142,7 @@ def relative_rmse(
     weights: Any = None,
     nan_policy: str = "propagate",
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Any:
     """Root mean square error over a named size, as `rmsfast.relative_rmse`.
 
@@ -190,7 +190,7 @@ def unit_rms(
     zero: str = "raise",
     where: Any = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
 ) -> Any:
     """Scale vectors to unit RMS, as `rmsfast.unit_rms`.
@@ -239,7 +239,7 @@ def scale_to_rms(
     zero: str = "raise",
     where: Any = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
 ) -> Any:
     """Scale vectors to a given RMS, as `rmsfast.scale_to_rms`.
@@ -286,7 +286,7 @@ def rms_norm(
     cast: str = "after_gain",
     eps_mode: str = "inside",
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
 ) -> Any:
     """RMSNorm, as `rmsfast.rms_norm`.
@@ -332,7 +332,7 @@ def describe(
     axis: Axis = -1,
     where: Any = None,
     nan_policy: str = "propagate",
-    format: str | None = None,
+    format: Any = None,
 ) -> LazyTable:
     """Count, size, mean, spread, extremes and special values, as `rmsfast.describe`.
 
@@ -381,7 +381,7 @@ def compare(
     axis: Axis = -1,
     where: Any = None,
     nan_policy: str = "propagate",
-    format: str | None = None,
+    format: Any = None,
 ) -> LazyTable:
     """Sizes, errors and likeness of pairs of vectors, as `rmsfast.compare`.
 
@@ -428,7 +428,7 @@ def rms_windows(
     edge: str = "valid",
     nan_policy: str = "propagate",
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Any:
     """Root mean square of windows along an axis, as `rmsfast.rms_windows`.
 

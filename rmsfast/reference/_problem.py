@@ -46,12 +46,16 @@ def read(function: str, name: str, x: ArrayLike, format: str | None = None) -> I
             raise
         raise ValueError(f"{function}: {name} must be rectangular, got a ragged list") from None
     dtype, own = stored.dtype, stored.dtype.name
+    if dtype.names is not None and len(dtype.names) == 1 and dtype.names[0] in FORMATS:
+        (field,) = dtype.names  # a record of a code, named after its format
+        own = field if dtype[0].newbyteorder("=") == FORMATS[field].codes else own
     if format is not None:
         codes = FORMATS[format].codes
         readable = (codes, codes.newbyteorder("S"), np.dtype((np.void, codes.itemsize)))
         own = format if dtype in readable else own
     if own in FORMATS and dtype.type is not np.float16:
-        values = decode(stored if dtype.kind == "u" else stored.view(FORMATS[own].codes), own)
+        codes = FORMATS[own].codes if dtype.isnative else FORMATS[own].codes.newbyteorder("S")
+        values = decode(stored if dtype.kind == "u" else stored.view(codes), own)
     elif dtype.kind in "biu":
         values = stored.astype(own, copy=False)
     elif own in FLOATS:

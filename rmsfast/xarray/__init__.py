@@ -37,7 +37,7 @@ def rms(
     weights: Any = None,
     skipna: bool | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Labelled:
     """Root mean square along named dimensions, as `rmsfast.rms`.
 
@@ -88,7 +88,7 @@ def rmse(
     weights: Any = None,
     skipna: bool | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Labelled:
     """Root mean square error along named dimensions, as `rmsfast.rmse`.
 
@@ -135,7 +135,7 @@ def relative_rmse(
     weights: Any = None,
     skipna: bool | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Labelled:
     """Root mean square error over a named size, as `rmsfast.relative_rmse`.
 
@@ -178,7 +178,7 @@ def unit_rms(
     zero: str = "raise",
     where: Any = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
 ) -> Any:
     """Scale vectors along named dimensions to unit RMS, as `rmsfast.unit_rms`.
@@ -219,7 +219,7 @@ def scale_to_rms(
     zero: str = "raise",
     where: Any = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
 ) -> Any:
     """Scale vectors along named dimensions to a given RMS, as `rmsfast.scale_to_rms`.
@@ -262,7 +262,7 @@ def rms_norm(
     cast: str = "after_gain",
     eps_mode: str = "inside",
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
     return_rms: bool = False,
 ) -> Any:
     """RMSNorm along named dimensions, as `rmsfast.rms_norm`.
@@ -303,7 +303,7 @@ def describe(
     dim: Dims,
     where: Any = None,
     skipna: bool | None = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> xr.Dataset:
     """Every number of vectors along named dimensions, as `rmsfast.describe`.
 
@@ -344,7 +344,7 @@ def compare(
     dim: Dims,
     where: Any = None,
     skipna: bool | None = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> xr.Dataset:
     """Every number of pairs of vectors along named dimensions, as `rmsfast.compare`.
 
@@ -386,7 +386,7 @@ def rms_windows(
     edge: str = "valid",
     skipna: bool | None = None,
     dtype: Any = None,
-    format: str | None = None,
+    format: Any = None,
 ) -> Labelled:
     """Root mean square of windows along a named dimension, as `rmsfast.rms_windows`.
 
