@@ -11,6 +11,7 @@ from test_files_formats import values_of
 from test_files_writing import numbers, write
 
 import rmsfast
+from rmsfast import files
 from rmsfast.files import (
     Tensor,
     _tensors,
@@ -176,3 +177,45 @@ def test_file_prediction_refusal_is_one_line(tmp_path, direction, options, fault
     path = write(tmp_path / "x.npy", values_of((20, 24), "float32"))
     with pytest.raises(ValueError, match=re.escape(fault)):
         predict_dose(path, direction, [0.1], **options)
+
+
+# Progress, of everything that reads files by blocks ---------------------------------------------
+
+READ = {"measured_at": "here", "clean_source": "here"}
+CALLS = {  # by name: of a path, one to write to, and progress
+    "describe": lambda x, _, told: files.describe(x, progress=told),
+    "describe_rows": lambda x, _, told: files.describe_rows(x, progress=told),
+    "compare": lambda x, _, told: files.compare(x, x, progress=told),
+    "compare_rows": lambda x, _, told: files.compare_rows(x, x, progress=told),
+    "row_rms": lambda x, _, told: files.row_rms(x, progress=told),
+    "rms_windows": lambda x, _, told: files.rms_windows(x, 2, progress=told),
+    "normalize": lambda x, out, told: files.normalize(x, out, progress=told),
+    "rms_norm": lambda x, out, told: files.rms_norm(x, out, progress=told),
+    "apply_dose": lambda x, out, told: apply_dose(x, out, U, 0.1, progress=told),
+    "predict_dose": lambda x, _, told: predict_dose(x, U, [0.1], progress=told),
+    "measure_dose": lambda x, _, told: measure_dose(x, x, **READ, progress=told),
+}
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_progress_that_cannot_be_called_is_refused_before_any_work(tmp_path, function):
+    path = write(tmp_path / "x.npy", values_of((9, 24), "float32"))
+    message = f"{function}: progress must be None or a callable of two numbers, got True"
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        CALLS[function](path, tmp_path / "out.npy", True)
+    assert os.listdir(tmp_path) == ["x.npy"]
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_progress_that_raises_ends_the_call_with_its_own_error(tmp_path, function):
+    path = write(tmp_path / "x.npy", values_of((9, 24), "float32"))
+    error = ValueError("enough")
+
+    def progress(_done, _total):
+        raise error from KeyError("its cause")
+
+    with pytest.raises(ValueError, match="enough") as raised:
+        CALLS[function](path, tmp_path / "out.npy", progress)
+    assert raised.value is error
+    assert isinstance(error.__cause__, KeyError)
+    assert os.listdir(tmp_path) == ["x.npy"]

@@ -24,7 +24,7 @@ from rmsfast.files._rows import (
     placed,
     reason,
     room,
-    teller,
+    telling,
     undosed,
     whole_rows,
 )
@@ -121,9 +121,9 @@ def apply_dose(
     for name in DoseReport.names():
         kind = getattr(edits[0].tried, name).dtype
         fields[name] = room((sum(each.rows for each in edits),), kind)
-    told, before = teller(progress, tensors), 0
     edited = {e.tensor.name: replace(e.tensor, dtype=_formats(e)["storage"]) for e in edits}
-    with writing(out, [edited.get(each.name, each) for each in tensors]) as put:
+    before, like = 0, [edited.get(each.name, each) for each in tensors]
+    with telling("apply_dose", progress, tensors) as told, writing(out, like) as put:
         for same in tensors:
             if same.name not in edited:
                 for box, values in same.blocks():

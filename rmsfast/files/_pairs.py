@@ -17,12 +17,13 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    named_errors,
     reason,
     room,
     select,
-    teller,
+    telling,
 )
-from rmsfast.files._summaries import Told, median, named_errors
+from rmsfast.files._summaries import Told, median
 from rmsfast.files._tables import Whole, gathered, tables
 from rmsfast.files._tensors import Array, Box, Tensor, touched
 from rmsfast.reductions import rms
@@ -132,8 +133,8 @@ def compare(
     (2.5, 1.0, np.float64(4.0))
     """
     found = pairs(path, path_hat, tensor, format, dtype, shape)
-    told = teller(progress, [each for pair in found for each in pair])
-    return [difference(x, x_hat, axis, told, _compared) for x, x_hat in found]
+    with telling("compare", progress, [each for pair in found for each in pair]) as told:
+        return [difference(x, x_hat, axis, told, _compared) for x, x_hat in found]
 
 
 def compare_rows(
@@ -179,13 +180,13 @@ def compare_rows(
     """
     name = select(path, tensor, format, dtype, shape).name
     [(x, x_hat)] = pairs(path, path_hat, (name,), format, dtype, shape)
-    with named_errors(path, x):
+    with telling("compare_rows", progress, [x, x_hat]) as told, named_errors(path, x):
         if fault := fault_of(x, x_hat):
             raise ValueError(fault)
         if 0 in x.shape:
             return _table_of(x, x_hat, axis, x.read(), x_hat.read())
         shape = kept(x.shape, checked_axis(x, axis))
-        return gathered(_compared(x, x_hat, axis, teller(progress, [x, x_hat])), shape)
+        return gathered(_compared(x, x_hat, axis, told), shape)
 
 
 def pairs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,10 +22,10 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    named_errors,
     placed,
-    reason,
     room,
-    teller,
+    telling,
     undosed,
     whole_rows,
 )
@@ -129,32 +129,17 @@ def predict_dose(
     check_direction("predict_dose", direction)
     tensors = choose(path, tensor, format, dtype, shape)
     check_any_dosed(path, tensors, tensor)
-    told, found = teller(progress, [each for each in tensors if undosed(each) is None]), []
-    for each in tensors:
-        if (why := undosed(each)) is not None:
-            found.append(Predicted(each.name, each.shape, each.dtype, error=why))
-            continue
-        rows = _Rows(each, axis)
-        store = storage or each.format or each.dtype
-        try:
-            for first, box, values in runs(each, rows.axis):
-                try:
-                    tried = dose.predict_dose(
-                        values, direction, alphas, axis=axis, storage=storage, format=each.format,
-                        first_row=first, **options,
-                    )  # fmt: skip
-                except ValueError as error:
-                    raise ValueError(placed(error, kept(box, rows.axis))) from error
-                floor = dose.dose_floor(
-                    _formats.decoded(values, str(each.format)), storage=store,
-                    tolerance=tolerance, axis=axis, threads=options.get("threads"),
-                )  # fmt: skip
-                rows.put(box, tried.to_dict() | {"floor": floor})
-                told(values.nbytes)
-            prediction = rows.table(DosePrediction)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
-        found.append(Predicted(each.name, each.shape, each.dtype, prediction, rows.values["floor"]))
+    found = []
+    dosed = [each for each in tensors if undosed(each) is None]
+    with telling("predict_dose", progress, dosed) as told:
+        for each in tensors:
+            if (why := undosed(each)) is not None:
+                found.append(Predicted(each.name, each.shape, each.dtype, error=why))
+                continue
+            with named_errors(path, each):
+                rows = _predicted(each, axis, direction, alphas, storage, tolerance, told, options)
+                prediction, floor = rows.table(DosePrediction), rows.values["floor"]
+            found.append(Predicted(each.name, each.shape, each.dtype, prediction, floor))
     return found
 
 
@@ -213,27 +198,16 @@ def measure_dose(
     found = []
     both = pairs(path, path_after, tensor, format, dtype, shape)
     check_any_dosed(path, [clean for clean, _ in both], tensor)
-    told = teller(progress, [each for pair in both if undosed(pair[0]) is None for each in pair])
-    for clean, after in both:
-        if (why := undosed(clean)) is not None:
-            found.append(Measured(clean.name, clean.shape, clean.dtype, error=why))
-            continue
-        rows = _Rows(clean, axis)
-        try:
-            if why := fault_of(clean, after):
-                raise ValueError(why)
-            for box, values in whole_rows(clean, rows.axis):
-                before, behind, codes = alike(clean, after, values, after.values(box))
-                report = dose.measure_dose(
-                    before, behind, measured_at=measured_at, clean_source=clean_source, axis=axis,
-                    format=codes, **options,
-                )  # fmt: skip
-                rows.put(box, report.to_dict())
-                told(before.nbytes + behind.nbytes)
-            report = rows.table(DoseReport)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}: tensor {clean.name!r}: {reason(error)}") from error
-        found.append(Measured(clean.name, clean.shape, clean.dtype, report))
+    dosed = [each for pair in both if undosed(pair[0]) is None for each in pair]
+    with telling("measure_dose", progress, dosed) as told:
+        for clean, after in both:
+            if (why := undosed(clean)) is not None:
+                found.append(Measured(clean.name, clean.shape, clean.dtype, error=why))
+                continue
+            with named_errors(path, clean):
+                rows = _measured(clean, after, axis, measured_at, clean_source, told, options)
+                report = rows.table(DoseReport)
+            found.append(Measured(clean.name, clean.shape, clean.dtype, report))
     return found
 
 
@@ -266,3 +240,46 @@ class _Rows:
             raise ValueError("holds no values")
         fields = {name: self.values[name] for name in kind.names()}
         return kind({**self.header, "rows": math.prod(self.shape)}, **fields)
+
+
+def _predicted(
+    tensor: Tensor, axis: int, direction: Any, alphas: Any, storage: str | None, tolerance: float,
+    told: Callable[[int], None], options: dict[str, Any],
+) -> _Rows:  # fmt: skip
+    """What `rmsfast.predict_dose` and `dose_floor` tell of the rows of a tensor."""
+    rows = _Rows(tensor, axis)
+    for first, box, values in runs(tensor, rows.axis):
+        try:
+            tried = dose.predict_dose(
+                values, direction, alphas, axis=axis, storage=storage, format=tensor.format,
+                first_row=first, **options,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ValueError(placed(error, kept(box, rows.axis))) from error
+        floor = dose.dose_floor(
+            _formats.decoded(values, str(tensor.format)),
+            storage=storage or tensor.format or tensor.dtype, tolerance=tolerance, axis=axis,
+            threads=options.get("threads"),
+        )  # fmt: skip
+        rows.put(box, tried.to_dict() | {"floor": floor})
+        told(values.nbytes)
+    return rows
+
+
+def _measured(
+    clean: Tensor, after: Tensor, axis: int, measured_at: str, clean_source: str,
+    told: Callable[[int], None], options: dict[str, Any],
+) -> _Rows:  # fmt: skip
+    """What `rmsfast.measure_dose` tells of the rows of two tensors."""
+    if why := fault_of(clean, after):
+        raise ValueError(why)
+    rows = _Rows(clean, axis)
+    for box, values in whole_rows(clean, rows.axis):
+        before, behind, codes = alike(clean, after, values, after.values(box))
+        report = dose.measure_dose(
+            before, behind, measured_at=measured_at, clean_source=clean_source, axis=axis,
+            format=codes, **options,
+        )  # fmt: skip
+        rows.put(box, report.to_dict())
+        told(before.nbytes + behind.nbytes)
+    return rows

@@ -6,6 +6,7 @@ import math
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from operator import index
@@ -136,17 +137,46 @@ def check_direction(function: str, direction: Any) -> None:
         )
 
 
-def teller(progress: Progress | None, tensors: list[Tensor]) -> Callable[[int], None]:
-    """What is called with the bytes of each block, and tells those of all so far."""
+class _OfCaller(Exception):
+    """An error of the caller's own, which is none of the tensor at hand."""
+
+
+@contextmanager
+def telling(
+    function: str, progress: Progress | None, tensors: list[Tensor]
+) -> Iterator[Callable[[int], None]]:
+    """What is called with the bytes of each block, and tells those of all so far.
+
+    What `progress` raises passes all that names errors after tensors.
+    """
+    if progress is not None and not callable(progress):
+        requirement = "must be None or a callable of two numbers"
+        raise TypeError(f"{function}: progress {requirement}, got {progress!r}")
     done, total = 0, sum(tensor.nbytes for tensor in tensors)
 
     def add(nbytes: int) -> None:
         nonlocal done
         done += nbytes
         if progress is not None:
-            progress(done, total)
+            try:
+                progress(done, total)
+            except Exception as error:
+                raise _OfCaller(error) from error
 
-    return add
+    try:
+        yield add
+    except _OfCaller as found:
+        (error,) = found.args
+        raise error from error.__cause__
+
+
+@contextmanager
+def named_errors(path: StrPath, tensor: Tensor) -> Iterator[None]:
+    """Errors name the file and the tensor."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: tensor {tensor.name!r}: {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:

@@ -18,11 +18,11 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    named_errors,
     placed,
-    reason,
     room,
     rows,
-    teller,
+    telling,
     whole_rows,
 )
 from rmsfast.files._tensors import Array, Box, Tensor
@@ -101,7 +101,7 @@ def normalize(
     def scaled(each: Tensor, told: Callable[[int], None]) -> Iterator[tuple[Box, Array, Array]]:
         return _scaled_blocks(each, axis, target, zero, told)
 
-    return _write(path, out, tensors, scaled, progress)
+    return _write("normalize", path, out, tensors, scaled, progress)
 
 
 def rms_norm(
@@ -165,23 +165,22 @@ def rms_norm(
             )  # fmt: skip
             told(values.nbytes)
 
-    return _write(path, out, tensors, normed, progress)
+    return _write("rms_norm", path, out, tensors, normed, progress)
 
 
 def _write(
-    path: StrPath, out: StrPath, tensors: list[Tensor], blocks: Blocks, progress: Progress | None
-) -> int:
+    function: str, path: StrPath, out: StrPath, tensors: list[Tensor], blocks: Blocks,
+    progress: Progress | None,
+) -> int:  # fmt: skip
     """Write what becomes of each tensor, block by block; how many rows are not finite."""
     check_readable(path, tensors)
-    told, odd = teller(progress, tensors), 0
-    with writing(out, [scaled_like(each) for each in tensors]) as put:
+    odd, like = 0, [scaled_like(each) for each in tensors]
+    with telling(function, progress, tensors) as told, writing(out, like) as put:
         for each in tensors:
-            try:
+            with named_errors(path, each):
                 for box, values, sizes in blocks(each, told):
                     put(each.name, box, values)
                     odd += int(np.count_nonzero(~np.isfinite(sizes)))
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}: tensor {each.name!r}: {reason(error)}") from error
     return odd
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, replace
 from typing import Any
 
@@ -18,11 +17,12 @@ from rmsfast.files._rows import (
     checked_axis,
     choose,
     kept,
+    named_errors,
     reason,
     room,
     rows,
     select,
-    teller,
+    telling,
 )
 from rmsfast.files._tables import Whole, gathered, tables
 from rmsfast.files._tensors import Array, Box, Tensor, touched
@@ -123,7 +123,8 @@ def describe(
     dtype, shape
         Of raw binary, as for `open_tensors`.
     progress : callable, optional
-        Called with the number of bytes done and that of all, after each block.
+        Called with the number of bytes done and that of all, after each block. What it raises
+        ends the call.
 
     Returns
     -------
@@ -148,7 +149,8 @@ def describe(
     (np.float64(2.625), np.int64(4), array([1, 0]))
     """
     tensors = choose(path, tensor, format, dtype, shape)
-    return summarised(path, tensors, tensor, axis, teller(progress, tensors), _described)
+    with telling("describe", progress, tensors) as told:
+        return summarised(path, tensors, tensor, axis, told, _described)
 
 
 Told = Callable[[int], None]
@@ -206,8 +208,8 @@ def row_rms(
     array([2.5, 5. ])
     """
     chosen = select(path, tensor, format, dtype, shape)
-    with named_errors(path, chosen):
-        return _row_rms(chosen, axis, teller(progress, [chosen]))
+    with telling("row_rms", progress, [chosen]) as told, named_errors(path, chosen):
+        return _row_rms(chosen, axis, told)
 
 
 def describe_rows(
@@ -248,22 +250,13 @@ def describe_rows(
     array([4., 8.])
     """
     chosen = select(path, tensor, format, dtype, shape)
-    with named_errors(path, chosen):
+    with telling("describe_rows", progress, [chosen]) as told, named_errors(path, chosen):
         if chosen.error is not None:
             raise ValueError(chosen.error)
         if 0 in chosen.shape:
             return summaries.describe(chosen.read(), axis=axis, format=chosen.format)
         shape = kept(chosen.shape, checked_axis(chosen, axis))
-        return gathered(_described(chosen, axis, teller(progress, [chosen])), shape)
-
-
-@contextmanager
-def named_errors(path: StrPath, tensor: Tensor) -> Iterator[None]:
-    """Errors name the file and the tensor."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: tensor {tensor.name!r}: {reason(error)}") from error
+        return gathered(_described(chosen, axis, told), shape)
 
 
 def _row_rms(tensor: Tensor, axis: int, told: Told) -> Array:

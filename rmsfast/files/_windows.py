@@ -13,7 +13,7 @@ import numpy as np
 from rmsfast import _launch, windows
 from rmsfast._window_sums import Windows, along
 from rmsfast.files._open import StrPath
-from rmsfast.files._rows import Names, Progress, checked_axis, reason, room, select, teller
+from rmsfast.files._rows import Names, Progress, checked_axis, named_errors, room, select, telling
 from rmsfast.files._tensors import BOX_BYTES, Array, Box, Tensor, ahead, touched
 from rmsfast.running import RunningRMS
 
@@ -77,10 +77,8 @@ def rms_windows(
            [1.        , 0.        ]])
     """
     chosen = select(path, tensor, format, dtype, shape)
-    try:
-        return _windows(chosen, window, hop, axis, edge, teller(progress, [chosen]))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: tensor {chosen.name!r}: {reason(error)}") from error
+    with telling("rms_windows", progress, [chosen]) as told, named_errors(path, chosen):
+        return _windows(chosen, window, hop, axis, edge, told)
 
 
 def _windows(
