@@ -242,7 +242,7 @@ def test_plot_of_awkward_names_is_drawn_as_they_are(tmp_path):
 
 def test_predict_dose_plot_marks_where_medians_cross_the_tolerance():
     errors, _ = doses(DosePrediction, (20, 4)).plot(tolerance=0.05).axes
-    assert texts(errors) == "floor 0.02"
+    assert texts(errors) == "5 % reached at 0.02"
 
 
 def test_predict_dose_plot_marks_given_floors():

@@ -162,8 +162,10 @@ def dose(
     what is realised, that is, what the stored rows differ by: medians over the rows of the RMS of
     both, of the relative RMSE between them, of the dose along the direction, of their cosine, and
     of the share of coordinates that stay as they were. The floor is the smallest dose whose
-    relative RMSE is expected within the tolerance. --csv has a line for each row. Tensors of
-    integers and complex numbers are listed, and written to OUT as they are.
+    relative RMSE is expected within the tolerance for edits spread over the coordinates like noise;
+    a direction that has much of its energy on massive coordinates needs more, as the table then
+    tells. --csv has a line for each row. Tensors of integers and complex numbers are listed, and
+    written to OUT as they are.
     """
     from rmsfast import files
     from rmsfast.files._rows import choose, undosed

@@ -52,8 +52,8 @@ def predict_dose(
     tolerance : float
         Relative RMSE that is marked.
     floors : mapping of str to ndarray, optional
-        The smallest doses within it, as `rmsfast.dose_floor` gives them. By default where the
-        medians cross it.
+        As `rmsfast.dose_floor` gives them, to mark their medians. By default it is marked from
+        which dose on the medians are within the tolerance.
 
     Returns
     -------
@@ -97,7 +97,8 @@ def predict_dose(
                 linestyle=":", linewidth=1.5, label="request rounded, not yet added")  # fmt: skip
     _mark_tolerance(errors, up, tolerance)
     if marks.size:
-        _mark_floors(errors, cosines, across, up, marks)
+        what = f"{100 * tolerance:g} % reached at" if floors is None else "floor"
+        _mark_doses(errors, cosines, across, up, marks, what)
     _end_at_one(cosines)
     across.draw(cosines, "x")
     up.draw(errors, "y")
@@ -267,17 +268,17 @@ def _mark_tolerance(errors: Axes, y: Scale, tolerance: float) -> None:
     )  # fmt: skip
 
 
-def _mark_floors(errors: Axes, cosines: Axes, x: Scale, y: Scale, floors: Array) -> None:
-    """Lines at the smallest dose within the tolerance, of several tensors at their range."""
-    text = f"floor {floors.min():.3g}"
-    if floors.max() > floors.min() * 1.005:
-        text += f" to {floors.max():.3g}"
-    for place in x.place(np.array([floors.min(), floors.max()])):
+def _mark_doses(errors: Axes, cosines: Axes, x: Scale, y: Scale, doses: Array, what: str) -> None:
+    """Lines at doses that belong to the tolerance, of several tensors at their range."""
+    text = f"{what} {doses.min():.3g}"
+    if doses.max() > doses.min() * 1.005:
+        text += f" to {doses.max():.3g}"
+    for place in x.place(np.array([doses.min(), doses.max()])):
         for axes in (errors, cosines):
             axes.axvline(place, color="0.3", linewidth=1, linestyle="-.")
-    place = x.at(floors.max())
+    place = x.at(doses.max())
     at_end = place > x.low + 0.7 * (x.high - x.low)
-    place = x.at(floors.min()) if at_end else place
+    place = x.at(doses.min()) if at_end else place
     errors.annotate(
         text, (place, y.high), (-5 if at_end else 5, -12), textcoords="offset points", fontsize=8,
         ha="right" if at_end else "left",
