@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from rmsfast._extras import needed
+
 # Floats that NumPy or Numba cannot compute with travel to kernels and .npy files as records of
 # their code, whose one field is named after the format.
 CODES: dict[str, np.dtype[Any]] = {
@@ -135,13 +137,7 @@ def ml_dtype(function: str, kind: str) -> np.dtype:
     """The NumPy dtype of a storage format, from ml_dtypes where NumPy has none."""
     if kind not in CODES or kind == "float16":
         return np.dtype(kind)
-    try:
-        import ml_dtypes
-    except ImportError:
-        raise ImportError(
-            f"{function}: a {kind} array needs the package ml_dtypes "
-            "(pip install 'rmsfast[formats]')"
-        ) from None
+    ml_dtypes = needed(f"{function}: a {kind} array", "ml_dtypes", "formats")
     found: np.dtype = np.dtype(getattr(ml_dtypes, kind))
     return found
 

@@ -374,17 +374,24 @@ def test_out_between_the_elements_of_the_input_is_taken():
     np.testing.assert_array_equal(out, expected)
 
 
-def test_dtype_bfloat16_without_ml_dtypes_is_refused_with_the_remedy():
+@pytest.mark.parametrize(
+    ("package", "call", "what", "extra"),
+    [
+        ("ml_dtypes", "rmsfast.rms([3.0], dtype='bfloat16')", "rms: a bfloat16 array", "formats"),
+        ("matplotlib", "rmsfast.reference.describe([[3.0]]).plot('x.png')", "a picture", "plot"),
+        ("dask", "import rmsfast.dask", "rmsfast.dask", "dask"),
+        ("xarray", "import rmsfast.xarray", "rmsfast.xarray", "xarray"),
+    ],
+    ids=lambda text: text if text.isidentifier() else "",
+)
+def test_call_without_the_package_it_needs_is_refused_with_the_remedy(package, call, what, extra):
     program = (
-        "import sys; sys.modules['ml_dtypes'] = None; from rmsfast import rms\n"
-        "try: rms([3.0, 4.0], dtype='bfloat16')\n"
-        "except ImportError as error: print(error)"
+        f"import sys; sys.modules['{package}'] = None; import rmsfast\n"
+        f"try: {call}\nexcept ImportError as error: print(error)"
     )
     command = [sys.executable, "-W", "error", "-c", program]
     run = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert run.stdout == (
-        "rms: a bfloat16 array needs the package ml_dtypes (pip install 'rmsfast[formats]')\n"
-    )
+    assert run.stdout == f"{what} needs the package {package} (pip install 'rmsfast[{extra}]')\n"
 
 
 # Signatures -------------------------------------------------------------------------------------

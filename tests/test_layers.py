@@ -14,7 +14,7 @@ FOLDER = Path(rmsfast.__file__).parent
 # A module imports from layers above its own in this list, or from its neighbours in one
 # direction only. The package itself (its public names) stands where `__init__` does.
 LAYERS = [
-    ["_forks", "_formats", "_partial", "_layout"],
+    ["_extras", "_forks", "_formats", "_partial", "_layout"],
     [
         "_compiler",
         "_vectors",

@@ -8,8 +8,12 @@ by the chunk that holds it, with indices that count from its first row.
 
 from typing import Any
 
-from rmsfast.dask import _graphs, _windows
-from rmsfast.dask._tables import LazyTable
+from rmsfast._extras import needed
+
+needed("rmsfast.dask", "dask.array", "dask")
+
+from rmsfast.dask import _graphs, _windows  # noqa: E402
+from rmsfast.dask._tables import LazyTable  # noqa: E402
 
 __all__ = [
     "LazyTable",

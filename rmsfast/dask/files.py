@@ -17,6 +17,7 @@ import numpy as np
 from dask.utils import get_scheduler_lock
 
 from rmsfast import _arguments
+from rmsfast._extras import needed
 from rmsfast.dask import compare as compare_rows
 from rmsfast.dask import describe as describe_rows
 from rmsfast.dask import scale_to_rms
@@ -62,12 +63,7 @@ def cluster(address: str = "local", *, workers: int | None = None) -> Iterator[A
     ImportError
         If the package distributed is not installed.
     """
-    try:
-        import distributed
-    except ImportError:
-        raise ImportError(
-            "cluster: the package distributed is needed (pip install 'rmsfast[dask]')"
-        ) from None
+    distributed = needed("cluster", "distributed", "dask")
     own: Any = nullcontext(address)
     if address == "local":
         with dask.config.set({"distributed.nanny.pre-spawn-environ": MALLOC}):

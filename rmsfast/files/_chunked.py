@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rmsfast._extras import needed
 from rmsfast._formats import CODES
 from rmsfast.files._tensors import Array, Box, File, Tensor, brief, held
 
@@ -98,11 +99,4 @@ def _tensor(path: Path, name: str, array: Any, chunks: tuple[int, ...] | None) -
 
 
 def library(name: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError:
-        raise ImportError(
-            f"files: this file needs the package {name} (pip install 'rmsfast[files]')"
-        ) from None
+    return needed("files: this file", name, "files")

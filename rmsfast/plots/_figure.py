@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rmsfast._extras import needed
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -29,6 +31,7 @@ NAME_LENGTH = 30  # letters of a name beside an axis
 
 def figure(heights: Sequence[float]) -> Figure:
     """Empty picture of the usual width, which no window shows."""
+    needed("a picture", "matplotlib", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

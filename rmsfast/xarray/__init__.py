@@ -8,11 +8,15 @@ lazy (`rmsfast.dask`).
 from collections.abc import Hashable
 from typing import Any
 
-import xarray as xr
+from rmsfast._extras import needed
 
-import rmsfast
-from rmsfast.xarray import _calls
-from rmsfast.xarray._calls import Dims, Labelled
+needed("rmsfast.xarray", "xarray", "xarray")
+
+import xarray as xr  # noqa: E402
+
+import rmsfast  # noqa: E402
+from rmsfast.xarray import _calls  # noqa: E402
+from rmsfast.xarray._calls import Dims, Labelled  # noqa: E402
 
 __all__ = [
     "compare",
