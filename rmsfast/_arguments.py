@@ -36,6 +36,8 @@ def source(function: str, argument: str, x: Any, format: str | None) -> Source:
         mask = np.asarray(x.mask)
     try:
         array = np.asarray(x)
+        if array.dtype.kind == "O" and not array.ndim and not isinstance(x, np.ndarray):
+            raise TypeError  # an object that is no array
     except (ValueError, TypeError) as error:
         if "inhomogeneous" in str(error):
             raise fail(function, argument, "be an array", "rows of different lengths") from None
@@ -54,9 +56,11 @@ def torch_tensor(function: str, argument: str, x: Any) -> tuple[np.ndarray, str 
     except (TypeError, RuntimeError) as error:
         place = getattr(x, "device", "?")
         if str(place) == "cpu":
+            layout = getattr(x, "layout", None)
+            dense = str(layout) == "torch.strided"
             raise TypeError(
                 f"{function}: {argument} must be a dense real or complex tensor, "
-                f"got {getattr(x, 'dtype', error)}"
+                f"got {getattr(x, 'dtype', error) if dense else layout}"
             ) from None
         raise TypeError(
             f"{function}: {argument} must be a CPU tensor, got one on {place} (use .cpu())"
@@ -383,9 +387,10 @@ def gain(
         raise TypeError(f"{function}: gain must be real, got dtype {found.array.dtype}")
     wanted = tuple(shape[k] for k in axes)
     if found.array.ndim and found.array.shape != wanted:
-        raise fail(
-            function, "gain", f"be a number or have shape {wanted}", f"shape {found.array.shape}"
-        )
+        actual = f"shape {found.array.shape}"
+        if isinstance(given, tuple) and given and given == shape[-len(given) :]:
+            actual = "the shape itself (which coordinates make a row is told by axis)"
+        raise fail(function, "gain", f"be a number or have shape {wanted}", actual)
     array, kind = found.array, found.kind
     half = kind_of_x in ("float16", "bfloat16")
     if array.ndim and half and kind == kind_of_x:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def get_num_threads() -> int:
     return _launch.threads_for(None)
 
 
-def warmup(dtypes: Sequence[Any] = ("float32", "float64")) -> None:
+def warmup(dtypes: Any = ("float32", "float64")) -> None:
     """Compile, or load, what the functions need, ahead of a call.
 
     Run while an image is built, it leaves the code in the cache that `show_config` names, for
@@ -72,7 +72,7 @@ def warmup(dtypes: Sequence[Any] = ("float32", "float64")) -> None:
 
     Parameters
     ----------
-    dtypes : sequence of dtype or str
+    dtypes : dtype or str, or several of them
         Storage formats of the arrays to come: names as "float16" or "bfloat16", or dtypes.
 
     Raises
@@ -80,6 +80,8 @@ def warmup(dtypes: Sequence[Any] = ("float32", "float64")) -> None:
     TypeError
         If one of them is not a dtype that the package reads.
     """
+    alone = isinstance(dtypes, str) or not isinstance(dtypes, Iterable)
+    dtypes = [dtypes] if alone else list(dtypes)
     kinds = [_formats.kind_of(_dtype(given), None) for given in dtypes]
     for given, kind in zip(dtypes, kinds, strict=True):
         if kind is None:
@@ -89,6 +91,7 @@ def warmup(dtypes: Sequence[Any] = ("float32", "float64")) -> None:
 
 
 def _dtype(given: Any) -> np.dtype:
+    given = _formats.named(given)
     if given in _formats.CODES:
         return _formats.ml_dtype("warmup", given)
     try:

@@ -39,7 +39,6 @@ def assert_refused(call, exception, message):
     ("x", "actual"),
     [
         (np.array([1, "a"], object), "object; use .astype(float)"),
-        (None, "object; use .astype(float)"),
         (np.array(["x", "y"]), "<U1"),
         ("abc", "<U3"),
         (np.array([b"x"]), "|S1"),
@@ -50,11 +49,16 @@ def assert_refused(call, exception, message):
         (np.zeros(3, "V2"), "|V2; name its format, for example format='bfloat16'"),
         (np.zeros(3, "V3"), "|V3"),
     ],
-    ids=["mixed", "none", "text", "string", "bytes", "dates", "durations", "records", "signed",
+    ids=["mixed", "text", "string", "bytes", "dates", "durations", "records", "signed",
          "codes", "void"],
 )  # fmt: skip
 def test_rms_dtype_it_cannot_take_is_refused_with_the_remedy(x, actual):
     assert_refused(lambda: rms(x), TypeError, f"rms: x {ANY_DTYPE}, got {actual}")
+
+
+@pytest.mark.parametrize("x", [None, iter([1.0]), {1.0}], ids=lambda x: type(x).__name__)
+def test_rms_object_that_is_no_array_is_refused_by_its_type(x):
+    assert_refused(lambda: rms(x), TypeError, f"rms: x must be an array, got {type(x).__name__}")
 
 
 @pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble], ids=["real", "complex"])
@@ -93,6 +97,12 @@ def test_rms_torch_tensor_elsewhere_is_refused():
     torch = pytest.importorskip("torch")
     message = "rms: x must be a CPU tensor, got one on meta (use .cpu())"
     assert_refused(lambda: rms(torch.ones(3, device="meta")), TypeError, message)
+
+
+def test_rms_sparse_torch_tensor_is_refused_by_its_layout():
+    torch = pytest.importorskip("torch")
+    message = "rms: x must be a dense real or complex tensor, got torch.sparse_coo"
+    assert_refused(lambda: rms(torch.eye(3).to_sparse()), TypeError, message)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,15 @@ def test_writing_bfloat16_to_npy_can_be_loaded_by_numpy_and_taken_as_it_is(tmp_p
     assert (found.dtype, found.rms) == ("bfloat16", 5.0)
 
 
+def test_writing_of_what_is_no_tensor_is_refused_before_any_work(tmp_path):
+    with (
+        pytest.raises(TypeError, match=r"^writing: tensors must be .+ of Tensor, got str in it$"),
+        writing(tmp_path / "x.npy", {"x": np.zeros(3)}),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (4, 0)], ids=str)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_writing_few_or_no_rows_comes_back(tmp_path, suffix, shape):

@@ -100,6 +100,11 @@ def test_warmup_for_what_rms_does_not_take_is_refused(dtype):
         rmsfast.warmup(["float32", dtype])
 
 
+def test_warmup_takes_a_lone_name_for_what_it_is():
+    with pytest.raises(TypeError, match=r"^warmup: dtypes must hold .+, got 'float12'$"):
+        rmsfast.warmup("float12")
+
+
 # ------------------------------------------------------------------------- without Numba
 
 WITHOUT_NUMBA = "import sys\nsys.modules['numba'] = None\n"

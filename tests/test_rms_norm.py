@@ -685,6 +685,8 @@ REFUSED = [
      "eps_mode must be one of 'inside', 'outside', 'max', got 'in'"),
     ({"gain": np.ones(3)}, ValueError, "gain must be a number or have shape (4,), got shape (3,)"),
     ({"gain": np.ones(1)}, ValueError, "gain must be a number or have shape (4,), got shape (1,)"),
+    ({"gain": (4,)}, ValueError, "gain must be a number or have shape (4,), got the shape itself "
+     "(which coordinates make a row is told by axis)"),
     ({"gain": np.ones((3, 4))}, ValueError,
      "gain must be a number or have shape (4,), got shape (3, 4)"),
     ({"gain": np.ones(4), "axis": None}, ValueError,

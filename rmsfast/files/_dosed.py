@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -153,9 +154,8 @@ def apply_dose(
         fields = {name: found.reshape(edits[0].alphas.shape) for name, found in fields.items()}
     texts = [_formats(each) for each in edits]
     formats = {name: ", ".join(dict.fromkeys(t[name] for t in texts)) for name in texts[0]}
-    return DoseReport(
-        {**edits[0].tried.header, "rows": before, "formats": formats, "zero": zero}, **fields
-    )
+    header = {**edits[0].tried.header, "measured_at": f"in {os.fspath(out)}, after the edit"}
+    return DoseReport({**header, "rows": before, "formats": formats, "zero": zero}, **fields)
 
 
 class _Edit(NamedTuple):

@@ -70,7 +70,11 @@ def writing(path: StrPath, tensors: Sequence[Tensor]) -> Iterator[Put]:
     ...     open_tensors(f"{folder}/h.npy")[0].read().tolist()
     [[1.0, 1.0], [0.0, 0.0]]
     """
-    writer = writer_of(path)
+    writer, tensors = writer_of(path), list(tensors)
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            got = type(tensor).__name__
+            raise TypeError(f"writing: tensors must be a sequence of Tensor, got {got} in it")
     kinds = {tensor.name: _kind(path, tensor) for tensor in tensors}
     shapes = {tensor.name: tensor.shape for tensor in tensors}
     missing = {name: math.prod(shape) for name, shape in shapes.items()}
