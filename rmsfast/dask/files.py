@@ -47,8 +47,9 @@ def cluster(address: str = "local", *, workers: int | None = None) -> Iterator[A
     Parameters
     ----------
     address : str, default "local"
-        "local": worker processes of one thread each on this machine; else the address of a
-        scheduler, as ``tcp://host:8786``.
+        "local": worker processes of one thread each on this machine, which import the script
+        that starts them: it has to start under ``if __name__ == "__main__":``. Else the address
+        of a scheduler, as ``tcp://host:8786``.
     workers : int, optional
         How many, on this machine; by default one for each processor.
 
