@@ -31,7 +31,7 @@ TOLD = ("--measured-at", "after", "--clean-source", "before")
 # For each command the arguments around a FILE of ROWS, of which DOUBLE holds twice as much; what
 # then stands in the table, and in the JSON or the file that is written.
 COMMANDS = {
-    "describe": (["FILE"], "largest row RMS: 5 in row 1, coordinate 1"),
+    "describe": (["FILE"], "largest row RMS: 5 in row 1: coordinate 1"),
     "rms": (["FILE"], "2.5"),
     "compare": (["DOUBLE", "FILE"], "relative RMSE over the RMS of x"),
     "normalize": (["FILE", "-o", "out.npy"], "Wrote out.npy: float32 2x4"),
