@@ -38,7 +38,7 @@ COMMANDS = {
     "rms-norm": (["FILE", "--eps", "0", "-o", "out.npy"], "Wrote out.npy: float32 2x4"),
     "dose": (["FILE", "--direction", "u.npy", "--alpha", "1", "-o", "out.npy"], "Wrote out.npy"),
     "measure-dose": (["DOUBLE", "FILE", *TOLD], "measured at: after"),
-    "windows": (["FILE", "--window", "2"], "windows of 2, hop 2, 4 channels"),
+    "windows": (["FILE", "--window", "2"], "window of 2, hop 2, 4 channels"),
 }
 FOUND = {
     "describe": lambda found: found["tensors"][0]["row_rms_max"] == 5,

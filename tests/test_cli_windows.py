@@ -80,7 +80,10 @@ def test_windows_table_has_dead_channels_first_and_noisy_ones_last():
 
 def test_windows_table_of_many_channels_shows_both_ends():
     save_npy("m.npy", np.arange(1, 41, dtype=np.int16)[np.newaxis].repeat(2, 0))
-    lines = printed("m.npy", "--window", "2").splitlines()[3:]
+    title, *_, last = printed("m.npy", "--window", "2").splitlines()
+    assert title == "m.npy: m, 1 window of 2, hop 2, 40 channels"
+    assert last == "and 24 channels between the first 8 and the last 8"
+    lines = printed("m.npy", "--window", "2").splitlines()[3:-1]
     assert [int(line.split()[0]) for line in lines] == [*range(8), *range(32, 40)]
 
 

@@ -88,7 +88,7 @@ def windows(
     starts = first + step * np.arange(count)
     unit, times = ("samples", starts) if rate is None else ("seconds", starts / rate)
     table = np.moveaxis(found, axis, 0).reshape(count, -1)
-    about = f"windows of {window}, hop {hop or window}"
+    about = f"window{'s' * (count != 1)} of {window}, hop {hop or window}"
     if csv:
         lines = ((time, *row.tolist()) for time, row in zip(times.tolist(), table, strict=True))
         save_csv(csv, (f"start, {unit}", *map(str, range(table.shape[1]))), lines)
@@ -103,7 +103,7 @@ def windows(
             {"file": file, "name": name, **asked, "unit": unit, "start": times, "rms": found}
         )
         return
-    click.echo(printable(f"{file}: {name}, {count} {about}, {table.shape[1]} channels"))
+    click.echo(printable(f"{file}: {name}, {count} {about}, {_counted(table.shape[1])}"))
     _print_channels(table)
     if output:
         wrote(output)
@@ -140,7 +140,7 @@ def _print_channels(table: NDArray[np.floating[Any]]) -> None:
         for each in known
     ]
     order = sorted(range(len(marks)), key=lambda k: (marks[k][1] is None, marks[k][1] or 0.0))
-    if len(order) > 2 * SHOWN:
+    if left := max(0, len(order) - 2 * SHOWN):
         order = order[:SHOWN] + order[-SHOWN:]
     columns = [
         Column("RMS\nmin", [number(marks[k][0]) for k in order]),
@@ -150,3 +150,9 @@ def _print_channels(table: NDArray[np.floating[Any]]) -> None:
         Column("NaN\nwindows", [str(len(table) - known[k].size) for k in order]),
     ]
     print_table([str(k) for k in order], [""] * len(order), columns, always=5, what="channel")
+    if left:
+        click.echo(f"and {_counted(left)} between the first {SHOWN} and the last {SHOWN}")
+
+
+def _counted(channels: int) -> str:
+    return f"{channels} channel{'s' * (channels != 1)}"
