@@ -22,7 +22,8 @@ Report = dict[str, Any]
 CONVENTION = (
     "A GB is 1e9 bytes. A reduction counts each array that it reads once; a scaling and a copy "
     "count what they read and what they write. Gains, and what the hardware reads before it "
-    "writes, are not counted. A copy has half of the working set as source, half as target."
+    "writes, are not counted. A copy has half of the working set as source, half as target. In a "
+    "row with a * other work took CPUs from the calls."
 )
 # Of a last-level cache whose size cannot be read.
 USUAL_CACHE = 1 << 25
@@ -35,7 +36,7 @@ QUICK_DTYPES = ("float32", "bfloat16")
 LEAST_TIMED = 0.002  # seconds: shorter calls are timed many at a time
 WIDTH = 80
 ROW_TITLES = (
-    f"{'call':28}{'threads':>8}{'GB/s':>8}{'ceiling':>8}{'share':>8}{'p10-p90':>14}{'ulps':>6}"
+    f"{'call':28}{'threads':>8}{'GB/s':>8}{'ceiling':>8}{'share':>8}{'p10-p90':>12}{'ulps':>6}"
 )
 QUICK_PATIENCE = 0.1  # seconds that the pairs of a row may take in a short run, and in a long one
 PATIENCE = 2.0
@@ -323,11 +324,11 @@ def threads_text(count: int) -> str:
 
 def row_line(row: dict[str, Any]) -> str:
     """One row of the table."""
-    spread = f"{row['p10']:.1%}-{row['p90']:.1%}"
-    notes = " disturbed" * (not row["quiet"]) + " WRONG" * (not row["right"])
+    spread = f"{row['p10']:.0%}-{row['p90']:.0%}"
+    notes = " *" * (not row["quiet"]) + " WRONG" * (not row["right"])
     return (
         f"{row['problem']:28}{row['threads']:8}{row['gb_per_s']:8.1f}"
-        f"{row['ceiling_gb_per_s']:8.1f}{row['share']:8.1%}{spread:>14}"
+        f"{row['ceiling_gb_per_s']:8.1f}{row['share']:8.1%}{spread:>12}"
         f"{row['error_ulps']:6.2f}{notes}"
     )
 
