@@ -505,13 +505,14 @@ def test_compare_fail_over_is_exit_code_1(write, capsys, limit, code):
     write("x.npy", np.array([[4.0, 4.0]]))
     write("y.npy", np.array([[5.0, 5.0]]))
     assert main(["compare", "x.npy", "y.npy", "--fail-over", limit]) == code
-    assert capsys.readouterr().err == ""
+    told = f"rmsfast: --fail-over: relative RMSE is more than {limit}: 0.25 in 'x'\n"
+    assert capsys.readouterr().err == told * code
 
 
 def test_compare_fail_over_counts_what_is_not_a_number_and_says_so(write, capsys):
     write("x.npy", np.array([[np.nan, 1.0]]))
     assert main(["compare", "x.npy", "x.npy", "--fail-over", "1"]) == 1
-    expected = "rmsfast: --fail-over: relative RMSE is NaN in tensor 'x'\n"
+    expected = "rmsfast: --fail-over: relative RMSE is NaN in 'x'\n"
     assert capsys.readouterr().err == expected
 
 
@@ -730,9 +731,16 @@ def shown(monkeypatch, terminal):
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", found.decode())
 
 
-def test_progress_on_a_terminal_shows_share_rate_and_time_left(monkeypatch):
+@pytest.mark.parametrize("columns", [60, 80])
+def test_progress_on_a_terminal_shows_share_rate_and_time_left(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
     found = shown(monkeypatch, "xterm")
     assert re.search(r"describe x\.npy .*100%.* [0-9.]+ MB/s.* 0:00:00", found)
+
+
+def test_csv_that_does_not_end_so_is_refused(write, capsys):
+    assert main(["describe", write("x.npy", np.ones(2)), "--csv", "-"]) == 2
+    assert capsys.readouterr().err == "rmsfast: -: a table must end in .csv, got ''\n"
 
 
 def test_progress_on_a_dumb_terminal_is_nothing(monkeypatch):

@@ -23,6 +23,8 @@ from rmsfast.cli._records import check_any_read, drawn, print_unread, record, sa
 if TYPE_CHECKING:
     from rmsfast.files import Difference
 
+NAMED = 3  # tensors in a line that tells why a comparison fails
+
 
 @_options.command("rmsfast compare model.safetensors model-bf16.safetensors --fail-over 0.01")
 @click.argument("file", type=click.Path(), metavar="REF")
@@ -142,15 +144,21 @@ def _relative(found: Difference) -> float | None:
 
 
 def _verdict(found: list[Difference], limit: float) -> int:
-    """Exit code under a limit; why it is 1 is told where the limit does not say it."""
+    """Exit code under a limit; why it is 1 is told."""
     sizes = {each.name: size for each in found if (size := _relative(each)) is not None}
-    unknown = [name for name, size in sizes.items() if math.isnan(size)]
-    if unknown:
-        more = f" and {len(unknown) - 1} more" * (len(unknown) > 1)
-        text = f"rmsfast: --fail-over: relative RMSE is NaN in tensor {unknown[0]!r}{more}"
-        click.echo(printable(text), err=True)
-    unread = any(each.error is not None for each in found)
-    return int(unread or any(not size <= limit for size in sizes.values()))
+    over = [f"{number(size)} in {name!r}" for name, size in sizes.items() if size > limit]
+    unknown = [repr(name) for name, size in sizes.items() if math.isnan(size)]
+    unread = [repr(each.name) for each in found if each.error is not None]
+    for what, names in (
+        (f"relative RMSE is more than {limit:g}: ", over),
+        ("relative RMSE is NaN in ", unknown),
+        ("could not be compared: ", unread),
+    ):
+        if names:
+            more = f" and {len(names) - NAMED} more" * (len(names) > NAMED)
+            text = f"rmsfast: --fail-over: {what}{', '.join(names[:NAMED])}{more}"
+            click.echo(printable(text), err=True)
+    return int(bool(over or unknown or unread))
 
 
 def _print_differences(found: list[Difference]) -> None:

@@ -203,6 +203,8 @@ def check_outputs(
         for source in inputs:
             if os.path.exists(path) and os.path.exists(source) and os.path.samefile(path, source):
                 raise ValueError(f"{path}: output must not be the input file")
+    if csv and Path(csv).suffix.lower() != ".csv":
+        raise ValueError(f"{csv}: a table must end in .csv, got {Path(csv).suffix!r}")
     if plot:
         if Path(plot).suffix.lower() != ".png":
             raise ValueError(f"{plot}: a plot must end in .png, got {Path(plot).suffix!r}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], object]
 
 NAME_WIDTH = 16  # columns that a name gets at least, however narrow the terminal
+BAR, BESIDE = 20, 54  # columns of a bar of progress, and of all that stands beside its name
 PATIENCE = 0.5  # seconds before progress is shown
 
 
@@ -177,7 +178,9 @@ def progress(what: str) -> Iterator[Progress | None]:
         yield None
         return
     bar = _bar()
-    task = bar.add_task(printable(what), total=None)
+    room = max(NAME_WIDTH, bar.console.width - BESIDE)
+    text = printable(what)
+    task = bar.add_task(text if len(text) <= room else f"{text[: room - 1]}…", total=None)
     starter = Timer(PATIENCE, bar.start)
     starter.start()
     try:
@@ -196,7 +199,7 @@ def _bar() -> Any:
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
+        progress.BarColumn(BAR),
         progress.TaskProgressColumn(),
         progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
