@@ -11,7 +11,7 @@ from rmsfast import _formats
 # Neighbouring rows that are read together where they are columns in memory: many, as processors
 # fetch some lines past the end of each run; fewer where there would be too few tiles for threads,
 # and in small arrays, so that the sums stay in the level 1 cache.
-TILE, LEAST_TILE = 4096, 128
+TILE, LEAST_TILE = 2048, 128
 WIDE_TILE = 1024  # of which lanes are shared among threads rather than that it is halved
 APART = (1 << 8) - 1  # all arrays out of place, no bytes swapped
 LINE = 64  # bytes

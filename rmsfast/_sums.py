@@ -102,7 +102,8 @@ def group_rows(plan: Plan) -> tuple[int, int]:
     columns = int(plan.g[0, plan.outer - 1])
     tile = LEAST_TILE
     if plan.rows * plan.length >= SPLIT_NUMBERS:
-        tile = TILE
+        # Of masks and weights there are sums too, which every thread has in memory.
+        tile = TILE // 2 if plan.g[4:].any() else TILE
         units, threads = plan.rows // columns * -(-plan.length // BLOCK), _launch.threads_for(None)
         while tile > WIDE_TILE and units * -(-columns // tile) < threads:
             tile //= 2
