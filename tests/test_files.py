@@ -10,6 +10,7 @@ import re
 import stat
 import struct
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import pytest
@@ -868,3 +869,23 @@ def test_save_npy_objects_raise(tmp_path):
     ):
         save_npy(tmp_path / "out.npy", np.array([None]))
     assert os.listdir(tmp_path) == []
+
+
+def test_reading_ahead_that_a_reader_gives_up_ends_there():
+    begun, ended, trouble = Event(), Event(), []
+
+    def make(place):
+        if place == 2:  # at work while the first is used
+            begun.wait(10)
+            try:
+                found.close()
+            except RuntimeError as error:
+                trouble.append(error)
+            ended.set()
+        return place
+
+    found = _tensors.ahead(make, range(9))
+    assert next(found) == 0
+    begun.set()
+    assert ended.wait(10)
+    assert (trouble, list(found)) == ([], [])

@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -191,16 +192,18 @@ T = TypeVar("T")
 def ahead(make: Callable[[P], T], places: Iterable[P], threads: int = 1) -> Iterator[T]:
     """What is made of each place, in order: by threads, while what came before is used."""
     made: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(threads, "rmsfast-reader") as readers:
-        try:
-            for place in places:
-                made.append(readers.submit(make, place))
-                if len(made) > threads + 1:
-                    yield made.popleft().result()
-            while made:
+    own: set[int] = set()
+    readers = ThreadPoolExecutor(threads, "rmsfast-reader", lambda: own.add(get_ident()))
+    try:
+        for place in places:
+            made.append(readers.submit(make, place))
+            if len(made) > threads + 1:
                 yield made.popleft().result()
-        finally:
-            readers.shutdown(cancel_futures=True)
+        while made:
+            yield made.popleft().result()
+    finally:
+        # Whichever thread collects what was given up closes it, and a reader cannot await itself.
+        readers.shutdown(wait=get_ident() not in own, cancel_futures=True)
 
 
 def touched(values: Array) -> Array:
