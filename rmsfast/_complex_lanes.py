@@ -10,7 +10,16 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rmsfast._lanes import fetch_ahead, load_terms, valid_lanes
-from rmsfast._summary_lanes import both, count_start, counted, further, total_count, tuple_of
+from rmsfast._summary_lanes import (
+    add_to_pair,
+    both,
+    count_start,
+    counted,
+    further,
+    pair_starts,
+    total_count,
+    tuple_of,
+)
 from rmsfast._terms import Sum
 from rmsfast._vectors import F64, I1, I32, I64, WIDTH, Emitter
 
@@ -75,18 +84,13 @@ class Run:
         return tuple(p and self.em.b.select(keep, p, self.em.like(p, 0.0)) for p in pair)
 
     def add(self, now, name, v, e):
-        """A sum, in pairs where they are exact, and v + e."""
-        b = self.em.b
-        if not self.total.exact:
-            return {name: b.fadd(now[name], v)}
-        high, lost = self.em.two_sum(now[name], v)
-        lost = lost if e is None else b.fadd(lost, e)
-        return {name: high, name + "_low": b.fadd(now[name + "_low"], lost)}
+        """A sum, a pair where it is exact, and v + e."""
+        return add_to_pair(self.em, now, name, v, e, self.total.exact)
 
     def sums(self, *names):
         """Accumulators of sums."""
-        parts = [part for name in names for part in (name, name + "_low")[: 1 + self.total.exact]]
-        return dict.fromkeys(parts, self.em.fill(F64, 0.0))
+        starts = pair_starts(names, self.total.exact)
+        return {name: self.em.fill(F64, start) for name, start in starts.items()}
 
     def parts(self, end, name):
         """The sums of the even and of the odd lanes, as pairs."""
