@@ -21,6 +21,7 @@ SOURCES = (
     "_vectors.py",
     "_terms.py",
     "_memory.py",
+    "_runs.py",
     "_lanes.py",
     "_column_lanes.py",
     "_swift.py",

@@ -8,12 +8,7 @@ import numpy as np
 
 from rmsfast._column_lanes import accumulate_columns, clear_columns, reduce_columns, whole
 from rmsfast._kernels import checked, inner, kernel, store_found, store_roots
-from rmsfast._lanes import (
-    DEPTH,
-    columns_tuple,
-    field_space,
-    state_size,
-)
+from rmsfast._lanes import DEPTH, columns_tuple, field_space, state_size
 from rmsfast._layout import APART
 from rmsfast._memory import (
     address,

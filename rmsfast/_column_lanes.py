@@ -7,17 +7,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import (
-    COMING,
-    DEPTH,
-    NEAR,
-    load_terms,
-    prefetch,
-    scale_factors,
-    store_fields,
-    valid_lanes,
-)
+from rmsfast._lanes import COMING, DEPTH, store_fields
 from rmsfast._memory import component_bytes
+from rmsfast._runs import NEAR, load_terms, prefetch, scale_factors, valid_lanes
 from rmsfast._terms import Sum
 from rmsfast._vectors import (
     F64,

@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import fetch_ahead, load_terms, valid_lanes
+from rmsfast._runs import fetch_ahead, load_terms, valid_lanes
 from rmsfast._summary_lanes import (
     add_to_pair,
     both,

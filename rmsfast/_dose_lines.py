@@ -14,8 +14,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rmsfast._doses import Cells, state_pointer
-from rmsfast._lanes import FAR, prefetch
 from rmsfast._roundings import store_lanes
+from rmsfast._runs import FAR, prefetch
 from rmsfast._stores import narrowed
 from rmsfast._vectors import (
     BYTES,

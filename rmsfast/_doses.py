@@ -13,9 +13,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import FAR, prefetch
 from rmsfast._memory import component_bytes, stack
 from rmsfast._roundings import EDIT, LIMITS, OWN, SUM, Way, for_lanes, odd, store_lanes
+from rmsfast._runs import FAR, prefetch
 from rmsfast._stores import narrowed
 from rmsfast._terms import Sum
 from rmsfast._vectors import (

@@ -4,7 +4,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import partial_fields, valid_lanes
+from rmsfast._lanes import partial_fields
+from rmsfast._runs import valid_lanes
 from rmsfast._summary_lanes import (
     SINGLE,
     Lanes,

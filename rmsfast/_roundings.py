@@ -11,8 +11,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import valid_lanes
 from rmsfast._memory import component_bytes
+from rmsfast._runs import valid_lanes
 from rmsfast._stores import LINE, encoded, narrowed
 from rmsfast._vectors import (
     BYTES,

@@ -8,8 +8,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import FAR, Adder, PairAdder, load_all, prefetch, valid_lanes
 from rmsfast._memory import component_bytes, stack
+from rmsfast._runs import FAR, Adder, PairAdder, load_all, prefetch, valid_lanes
 from rmsfast._swift import Swift
 from rmsfast._terms import Sum
 from rmsfast._vectors import (

@@ -9,8 +9,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._lanes import FAR, NEAR, offsets_of, partial_fields, prefetch, valid_lanes
+from rmsfast._lanes import partial_fields
 from rmsfast._memory import component_bytes
+from rmsfast._runs import FAR, NEAR, offsets_of, prefetch, valid_lanes
 from rmsfast._terms import INF, Sum
 from rmsfast._vectors import (
     AHEAD_FAR,

@@ -20,6 +20,7 @@ LAYERS = [
         "_vectors",
         "_terms",
         "_memory",
+        "_runs",
         "_lanes",
         "_column_lanes",
         "_swift",
@@ -78,6 +79,7 @@ MODULES = sorted({module_of(path) for path in FILES})
 MAY_IMPORT = {
     "_compiler": {"numba", "llvmlite"},
     "_vectors": {"numba", "llvmlite"},
+    "_runs": {"numba", "llvmlite"},
     "_lanes": {"numba", "llvmlite"},
     "_column_lanes": {"numba", "llvmlite"},
     "_memory": {"numba", "llvmlite"},
