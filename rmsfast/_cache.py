@@ -25,6 +25,7 @@ SOURCES = (
     "_lanes.py",
     "_column_lanes.py",
     "_swift.py",
+    "_edges.py",
     "_stores.py",
     "_kernels.py",
     "_column_kernels.py",

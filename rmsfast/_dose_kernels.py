@@ -13,6 +13,7 @@ from rmsfast._compiler import Compiler
 from rmsfast._dose_fields import CLEAN, COUNT, write_fields
 from rmsfast._dose_lines import LINE, QUICK_LEAST, QUICK_MOST, padded, quick_run
 from rmsfast._doses import clear, dose_run, new_state, plain_run, totals
+from rmsfast._edges import fence
 from rmsfast._kernels import fold, gather, hot, inner, kernel, sum_block, sum_rows
 from rmsfast._lanes import columns_tuple, field_space, lane_states
 from rmsfast._layout import APART
@@ -31,7 +32,7 @@ from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._roundings import begins_line, deliver, round_run, tally
 from rmsfast._scalings import RESULT, TOGETHER, result_place
-from rmsfast._stores import fence, scatter
+from rmsfast._stores import scatter
 from rmsfast._vectors import SCRATCH, WIDTH
 
 AFTER = 4  # place of the result of an edit

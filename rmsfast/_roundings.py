@@ -11,9 +11,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from rmsfast._edges import LINE
 from rmsfast._memory import component_bytes
 from rmsfast._runs import valid_lanes
-from rmsfast._stores import LINE, encoded, narrowed
+from rmsfast._stores import encoded, narrowed
 from rmsfast._vectors import (
     BYTES,
     F32,

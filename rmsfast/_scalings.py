@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from rmsfast._edges import fence, pending_line, write_pending
 from rmsfast._kernels import (
     HIGH,
     add_pairs,
@@ -49,7 +50,7 @@ from rmsfast._memory import (
 )
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
-from rmsfast._stores import PACKED, any_nonzero, fence, number_at, scatter, write_run
+from rmsfast._stores import PACKED, any_nonzero, number_at, scatter, write_run
 from rmsfast._vectors import AHEAD_FAR, SCRATCH, WIDTH
 
 RESULT = 5  # place among the arrays
@@ -153,6 +154,7 @@ def scale_rows(
     inside, outside = (eps if mode == INSIDE else 0.0), (eps if mode == OUTSIDE else 0.0)
     least = eps if mode == MAX else 0.0
     states, fields, wanted = lane_states(arrays, how), field_space(0), scratch_space(0)
+    pending = pending_line(0)
     ahead = WIDTH * g[1, outer - 1] if outer else 0
     together = WIDTH if length <= TOGETHER // WIDTH and awkward == 0 and end - begin > 1 else 1
     for first in range(begin, end, together):
@@ -186,13 +188,14 @@ def scale_rows(
             state = state_of(states, arrays, how, row - first)
             added = write_run(
                 writes, result, cast, pointers, target, factor, offset, length, ahead, streaming,
-                (state, arrays, how, addresses(arrays, bases, 0), count),
+                pending, (state, arrays, how, addresses(arrays, bases, 0), count),
             )  # fmt: skip
             if added < count:
                 if added == 0:
                     cleared(states, arrays, how, row - first)
                 add_run(state, arrays, how, addresses(arrays, bases, added), None, count - added)
     if streaming:
+        write_pending(pending)
         fence()
 
 
@@ -214,7 +217,9 @@ def factors(partials, mode, eps, zero, targets, high, low, shift, sizes, begin, 
 
 
 @inner
-def write_piece(writes, cast, result, g, apart, row, first, n, factor, offset, streaming, memory):
+def write_piece(
+    writes, cast, result, g, apart, row, first, n, factor, offset, streaming, memory, pending
+):
     """Elements first to first + n of a run; by way of `memory` where they lie apart."""
     last = g.shape[1] - 1
     strides = strides_of(writes, g, last, 1)
@@ -224,7 +229,9 @@ def write_piece(writes, cast, result, g, apart, row, first, n, factor, offset, s
     target = advance(memory, RESULT * 8 * SCRATCH) if scattered else address(result, place)
     pointers = fetch(writes, places, strides, apart, n, memory, 0)
     past = streaming and scattered == 0
-    write_run(writes, result, cast, pointers, target, factor, offset, n, AHEAD_FAR, past, None)
+    write_run(
+        writes, result, cast, pointers, target, factor, offset, n, AHEAD_FAR, past, pending, None
+    )
     if scattered:
         scatter(target, result, place, g[RESULT + 1, last], n)
 
@@ -232,7 +239,7 @@ def write_piece(writes, cast, result, g, apart, row, first, n, factor, offset, s
 @kernel
 def scale_elements(writes, single, cast, result, g, apart, step, offset, streaming, begin, end):
     """Result = x * (high + low) * shift, run after run along the last axis, `step` at a time."""
-    memory = scratch_space(0)
+    memory, pending = scratch_space(0), pending_line(0)
     last = g.shape[1] - 1
     length = g[0, last]
     steps = (length + step - 1) // step
@@ -251,14 +258,39 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
             before, after = parted(s)
             factor = (h, low, before, after)
             write_piece(
-                single, cast, result, g, apart, row, first, n, factor, offset, streaming, memory
+                single,
+                cast,
+                result,
+                g,
+                apart,
+                row,
+                first,
+                n,
+                factor,
+                offset,
+                streaming,
+                memory,
+                pending,
             )
         else:
             factor = (1.0, 0.0, 1.0, 1.0)
             write_piece(
-                writes, cast, result, g, apart, row, first, n, factor, offset, streaming, memory
+                writes,
+                cast,
+                result,
+                g,
+                apart,
+                row,
+                first,
+                n,
+                factor,
+                offset,
+                streaming,
+                memory,
+                pending,
             )
     if streaming:
+        write_pending(pending)
         fence()
 
 
@@ -268,7 +300,7 @@ def divide_elements(writes, shares, result, g, apart, step, zero, streaming, beg
 
     shares: None, or those of runs, which are the same along the last axis.
     """
-    memory = scratch_space(0)
+    memory, pending = scratch_space(0), pending_line(0)
     last = g.shape[1] - 1
     length = g[0, last]
     steps = (length + step - 1) // step
@@ -280,8 +312,11 @@ def divide_elements(writes, shares, result, g, apart, step, zero, streaming, beg
             share = number_at(shares, offsets((None, None, None, shares), g, 0, last, row)[3])
         factor = (zero, share, 1.0, 1.0)
         n = min(step, length - first)
-        write_piece(writes, None, result, g, apart, row, first, n, factor, 0.0, streaming, memory)
+        write_piece(
+            writes, None, result, g, apart, row, first, n, factor, 0.0, streaming, memory, pending
+        )
     if streaming:
+        write_pending(pending)
         fence()
 
 

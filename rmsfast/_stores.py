@@ -8,7 +8,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._memory import component_bytes, stack
+from rmsfast._edges import LINE, Edges, Pending, stream
+from rmsfast._memory import component_bytes
 from rmsfast._runs import FAR, Adder, PairAdder, load_all, prefetch, valid_lanes
 from rmsfast._swift import Swift
 from rmsfast._terms import Sum
@@ -30,7 +31,6 @@ from rmsfast._vectors import (
     has_feature,
 )
 
-LINE = 64  # bytes that a streaming store fills at once: a cache line
 INF = float("inf")
 PACKED = 4096  # exponents before and after travel as PACKED * before + after
 
@@ -250,20 +250,21 @@ class Division:
 @intrinsic
 def write_run(
     typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming,
-    beside,
+    pending, beside,
 ):  # fmt: skip
     """target[0:count] = round(x * factor * (offset + gain)), side by side; or see Division.
 
     factor: (high, low, before, after), used where arrays hold none; offset: added to the
     gain in float64. ahead: bytes from here to the x of later runs, which are fetched meanwhile.
-    streaming: whole cache lines go past the caches (`fence` afterwards). beside: None, or
-    (state, arrays, how, pointers, count) of a run as for `accumulate`, or of 0 elements. As many
-    as are returned are added line by line to a state of nothing: so memory is read and written,
-    and the processor calculates, all at the same time.
+    streaming: whole cache lines go past the caches, but for the last, which is kept in `pending`
+    for a run that follows (`write_pending` and `fence` afterwards). beside: None, or (state,
+    arrays, how, pointers, count) of a run as for `accumulate`, or of 0 elements. As many as are
+    returned are added line by line to a state of nothing: so memory is read and written, and the
+    processor calculates, all at the same time.
     """
     signature = types.intp(
         arrays, result, cast, pointers, types.voidptr, types.UniTuple(types.float64, 4),
-        types.float64, types.intp, types.intp, types.boolean, beside,
+        types.float64, types.intp, types.intp, types.boolean, types.voidptr, beside,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
@@ -274,12 +275,13 @@ def write_run(
         size = bits_of(scaling.kind) // 8
         em = Emitter(context, builder, lanes=LINE // size)
         pointers = cgutils.unpack_tuple(builder, args[3])
-        target, count, ahead, streaming = args[4], args[7], args[8], args[9]
+        target, count, ahead = args[4], args[7], args[8]
+        edges = Edges(em, size, target, count, args[9], Pending(builder, args[10]))
         adder, together = None, I64(0)
-        if not absent(signature.args[10]):
-            state, _, _, coming, together = cgutils.unpack_tuple(builder, args[10])
+        if not absent(signature.args[11]):
+            state, _, _, coming, together = cgutils.unpack_tuple(builder, args[11])
             coming = cgutils.unpack_tuple(builder, coming)
-            adder = adder_of(context, builder, signature.args[10][1:3], state, coming)
+            adder = adder_of(context, builder, signature.args[11][1:3], state, coming)
         x_size = component_bytes(scaling.x)
         high, low, before, after = cgutils.unpack_tuple(builder, args[5])
         wide = "float64" in (component_of(scaling.x), scaling.kind)
@@ -304,39 +306,19 @@ def write_run(
 
         swift = Swift(em, scaling, args[5], args[6]) if Swift.serves(em, scaling) else None
 
-        def edges(head, rest):
-            """What stands before and after the whole lines of the target, by lines that overlap."""
-            whole = builder.sub(count, I64(em.lanes))
-            buffer = builder.bitcast(stack(builder, element), element.as_pointer())
-            with cgutils.for_range(builder, I64(2)) as loop:
-                after = builder.trunc(loop.index, I1)
-                n = builder.select(after, rest, head)
-                with builder.if_then(builder.icmp_signed(">", n, I64(0))):
-                    index = builder.select(after, whole, I64(0))
-                    if swift is None:
-                        builder.store(value(index, None), buffer)
-                    else:
-                        codes, doubt = swift.line(pointers, index, em.lanes)
-                        builder.store(codes, buffer)
-                        with builder.if_then(doubt, likely=False):
-                            builder.store(value(index, None), buffer)
-                    first = builder.select(after, builder.sub(I64(em.lanes), n), I64(0))
-                    source = builder.gep(
-                        builder.bitcast(buffer, BYTES), [builder.mul(first, I64(size))]
-                    )
-                    target = builder.bitcast(place(builder.add(index, first)), BYTES)
-                    cgutils.raw_memcpy(builder, target, source, n, size)
+        def store_edge(index, pointer):
+            pointer = builder.bitcast(pointer, element.as_pointer())
+            if swift is None:
+                builder.store(value(index, None), pointer).align = 1
+                return
+            codes, doubt = swift.line(pointers, index, em.lanes)
+            builder.store(codes, pointer).align = 1
+            with builder.if_then(doubt, likely=False):
+                builder.store(value(index, None), pointer).align = 1
 
         # Up to the first whole line of the target, then lines, then the rest.
-        start = builder.ptrtoint(target, I64)
-        head = builder.udiv(builder.and_(builder.neg(start), I64(LINE - 1)), I64(size))
-        odd = builder.icmp_unsigned("!=", builder.urem(start, I64(size)), I64(0))
-        streaming = builder.and_(streaming, builder.not_(odd))
-        head = builder.select(streaming, head, I64(0))
-        short = builder.icmp_signed("<", count, I64(em.lanes))
-        head = builder.select(short, I64(0), head)
-        lines = builder.udiv(builder.sub(count, head), I64(em.lanes))
-        with builder.if_else(short) as (few, many):
+        head, lines = edges.head, edges.lines
+        with builder.if_else(edges.short) as (few, many):
             with few:
                 letter = "f" if STORED[scaling.kind] in (F32, F64) else "i"
                 name = f"llvm.masked.store.v{em.lanes}{letter}{8 * size}.p0"
@@ -344,23 +326,15 @@ def write_run(
                 v = value(I64(0), valid)
                 em.call(name, ir.VoidType(), v, place(I64(0)), I32(1), valid)
             with many:
-                rest = builder.sub(builder.sub(count, head), builder.mul(lines, I64(em.lanes)))
-                edges(head, rest)
+                edges.write(store_edge)
 
         def index_of(k):
             return builder.add(head, builder.mul(k, I64(em.lanes)))
 
         def store_line(v, index):
-            with builder.if_else(streaming) as (past, through):
+            with builder.if_else(edges.streaming) as (past, through):
                 with past:
-                    # LLVM knows of no streaming stores of float16: the fence keeps it from these.
-                    words = builder.bitcast(v, ir.VectorType(F32, LINE // 4))
-                    words = em.call("llvm.arithmetic.fence.v16f32", words.type, words)
-                    p = builder.bitcast(place(index), words.type.as_pointer())
-                    store = builder.store(words, p)
-                    store.align = LINE
-                    one = builder.module.add_metadata([ir.Constant(I32, 1)])
-                    store.set_metadata("nontemporal", one)
+                    stream(em, v, place(index))
                 with through:
                     builder.store(v, place(index)).align = 1
 
@@ -464,18 +438,6 @@ def number_at(typingctx, array, offset):
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         p = builder.gep(builder.bitcast(data, BYTES), [args[1]])
         return builder.load(builder.bitcast(p, F64.as_pointer()))
-
-    return signature, codegen
-
-
-@intrinsic
-def fence(typingctx):
-    """Wait until streaming stores can be seen by others."""
-    signature = types.void()
-
-    def codegen(context, builder, signature, args):
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
 
     return signature, codegen
 

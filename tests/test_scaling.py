@@ -791,6 +791,17 @@ def test_unit_rms_large_in_place_gives_bits_of_small_ones(dtype, length, offset)
     assert_same_bits(place, expected)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_unit_rms_large_rows_apart_leave_what_lies_between_alone(order):
+    x = large(np.float32, 1021)
+    memory = np.full((len(x), 1021 + 5), 7, np.float32)
+    out = memory[::order, 3:-2]
+    unit_rms(x, out=out)
+    assert_same_bits(out, in_pieces(lambda piece: unit_rms(piece, threads=1), x))
+    assert (memory[:, :3] == 7).all()
+    assert (memory[:, -2:] == 7).all()
+
+
 def test_unit_rms_large_columns_give_bits_of_rows():
     x = nonzero((1500, 801), np.float32)
     expected = in_pieces(unit_rms, np.ascontiguousarray(x.T)).T
