@@ -24,6 +24,17 @@ I64, ADDRESS = ir.IntType(64), ir.IntType(8).as_pointer()
 ENTRY = ir.FunctionType(ir.VoidType(), [ADDRESS, I64, I64])  # arguments, begin, end
 
 
+def fewer_features(codegen: Any) -> str | None:
+    """Features of the processor without AVX512-FP16; None if it has no such.
+
+    Its conversions between float16 and float32 take a quarter more time than those of F16C, but
+    LLVM prefers them.
+    """
+    features: str = codegen.magic_tuple()[2]
+    has = "+avx512fp16" in features.split(",")
+    return features.replace("+avx512fp16", "-avx512fp16") if has else None
+
+
 class _Part(JITCodeLibrary):
     """Code that is linked into its callers, and not run from elsewhere."""
 
@@ -66,8 +77,18 @@ class _Whole(JITCodeLibrary):
         for f in self._final_module.functions:
             if f.name in parts:
                 f.linkage = "internal"
+        if fewer_features(self._codegen):
+            self._inline_foreign_functions()
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
+
+    def _inline_foreign_functions(self):
+        """Inline functions of Numba, which LLVM does not do itself: they are for more features."""
+        for f in self._final_module.functions:
+            known = b" ".join(f.attributes)
+            foreign = b"target-features" not in known and b"noinline" not in known
+            if foreign and not f.is_declaration:
+                f.add_function_attribute("alwaysinline")
 
 
 class _Lower(Lower):
@@ -75,6 +96,10 @@ class _Lower(Lower):
         super().lower_normal_function(fndesc)
         if not self.flags.no_cpython_wrapper:
             self.add_entry()
+        if features := fewer_features(self.context.codegen()):
+            for f in self.module.functions:
+                if f.blocks:  # attributes with values are not known to llvmlite, but written
+                    set.add(f.attributes, f'"target-features"="{features}"')
 
     def add_entry(self):
         """Define a function that loads the arguments, of eight bytes each, and calls this one."""

@@ -266,9 +266,7 @@ class Emitter:
         """Float32 lanes of float16 codes, by the processor or by integers: equal values."""
         b, single = self.b, self.vector(F32)
         if has_feature(self.context, "f16c"):
-            value = b.fpext(b.bitcast(v, self.vector(HALF)), single)
-            # The fence keeps LLVM from widening to float64 at once, which is far slower.
-            return self.call(f"llvm.arithmetic.fence.v{self.lanes}f32", single, value)
+            return b.fpext(b.bitcast(v, self.vector(HALF)), single)
         codes = b.zext(v, self.vector(I32))
         size = b.shl(b.and_(codes, self.like(codes, 0x7FFF)), self.like(codes, 13))
         value = b.fmul(b.bitcast(size, single), self.fill(F32, 2.0**112))
