@@ -50,7 +50,16 @@ from rmsfast._memory import (
 )
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
-from rmsfast._stores import PACKED, any_nonzero, number_at, scatter, write_run
+from rmsfast._stores import (
+    PACKED,
+    any_nonzero,
+    arrange_gains,
+    gain_space,
+    number_at,
+    scatter,
+    write_run,
+)
+from rmsfast._swift import GAINS
 from rmsfast._vectors import AHEAD_FAR, SCRATCH, WIDTH
 
 RESULT = 5  # place among the arrays
@@ -154,7 +163,7 @@ def scale_rows(
     inside, outside = (eps if mode == INSIDE else 0.0), (eps if mode == OUTSIDE else 0.0)
     least = eps if mode == MAX else 0.0
     states, fields, wanted = lane_states(arrays, how), field_space(0), scratch_space(0)
-    pending = pending_line(0)
+    pending, gains = pending_line(0), gain_space(0)
     ahead = WIDTH * g[1, outer - 1] if outer else 0
     together = WIDTH if length <= TOGETHER // WIDTH and awkward == 0 and end - begin > 1 else 1
     for first in range(begin, end, together):
@@ -179,21 +188,28 @@ def scale_rows(
                 factor = (zero, zero, 1.0, 1.0)
                 if p[0] != 0.0 or mode != PLAIN:
                     factor = factor_of(p, mode, eps, targets[row % len(targets)])
-            pointers = addresses(writes, bases, 0)
-            target = address(result, result_place(result, g, 0, outer, row))
+            place = result_place(result, g, 0, outer, row)
             later, count = row + together, 0
             if together > 1 and later < end:
                 count = length
-            bases = offsets(arrays, g, 0, outer, min(later, end - 1))
+            coming = offsets(arrays, g, 0, outer, min(later, end - 1))
             state = state_of(states, arrays, how, row - first)
-            added = write_run(
-                writes, result, cast, pointers, target, factor, offset, length, ahead, streaming,
-                pending, (state, arrays, how, addresses(arrays, bases, 0), count),
-            )  # fmt: skip
+            added = 0
+            for start in range(0, length, GAINS):
+                n = min(length - start, GAINS)
+                pointers = addresses(writes, bases, start)
+                target = addresses((result,), (place,), start)[0]
+                if row == begin or length > GAINS:
+                    arrange_gains(writes, result, cast, pointers, offset, n, gains)
+                added = write_run(
+                    writes, result, cast, pointers, target, factor, offset, gains, n, ahead,
+                    streaming, pending,
+                    (state, arrays, how, addresses(arrays, coming, 0), count),
+                )  # fmt: skip
             if added < count:
                 if added == 0:
                     cleared(states, arrays, how, row - first)
-                add_run(state, arrays, how, addresses(arrays, bases, added), None, count - added)
+                add_run(state, arrays, how, addresses(arrays, coming, added), None, count - added)
     if streaming:
         write_pending(pending)
         fence()
@@ -229,9 +245,12 @@ def write_piece(
     target = advance(memory, RESULT * 8 * SCRATCH) if scattered else address(result, place)
     pointers = fetch(writes, places, strides, apart, n, memory, 0)
     past = streaming and scattered == 0
+    gains = gain_space(0)
+    arrange_gains(writes, result, cast, pointers, offset, n, gains)
     write_run(
-        writes, result, cast, pointers, target, factor, offset, n, AHEAD_FAR, past, pending, None
-    )
+        writes, result, cast, pointers, target, factor, offset, gains, n, AHEAD_FAR, past, pending,
+        None,
+    )  # fmt: skip
     if scattered:
         scatter(target, result, place, g[RESULT + 1, last], n)
 

@@ -9,9 +9,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from rmsfast._edges import LINE, Edges, Pending, stream
-from rmsfast._memory import component_bytes
+from rmsfast._memory import component_bytes, stack
 from rmsfast._runs import FAR, Adder, PairAdder, load_all, prefetch, valid_lanes
-from rmsfast._swift import Swift
+from rmsfast._swift import GAINS, SPARE, Swift, arrange
 from rmsfast._terms import Sum
 from rmsfast._vectors import (
     BYTES,
@@ -247,41 +247,43 @@ class Division:
         return narrowed(em, self.kind, b.fdiv(v, b.select(none, factor[0], size)))
 
 
+def scaling_of(arrays, result, cast):
+    return Division(arrays, result) if len(arrays) == 4 else Scaling(arrays, result, cast)
+
+
 @intrinsic
 def write_run(
-    typingctx, arrays, result, cast, pointers, target, factor, offset, count, ahead, streaming,
-    pending, beside,
+    typingctx, arrays, result, cast, pointers, target, factor, offset, gains, count, ahead,
+    streaming, pending, beside,
 ):  # fmt: skip
     """target[0:count] = round(x * factor * (offset + gain)), side by side; or see Division.
 
-    factor: (high, low, before, after), used where arrays hold none; offset: added to the
-    gain in float64. ahead: bytes from here to the x of later runs, which are fetched meanwhile.
-    streaming: whole cache lines go past the caches, but for the last, which is kept in `pending`
-    for a run that follows (`write_pending` and `fence` afterwards). beside: None, or (state,
-    arrays, how, pointers, count) of a run as for `accumulate`, or of 0 elements. As many as are
-    returned are added line by line to a state of nothing: so memory is read and written, and the
-    processor calculates, all at the same time.
+    factor: (high, low, before, after), used where arrays hold none; offset: added to the gain
+    in float64; gains: the sums as `arrange_gains` leaves them. ahead: bytes from here to the x of
+    later runs, which are fetched meanwhile. streaming: whole cache lines go past the caches, but
+    for the last, which is kept in `pending` for a run that follows (`write_pending` and `fence`
+    afterwards). beside: None, or (state, arrays, how, pointers, count) of a run as for
+    `accumulate`, or of 0 elements. As many as are returned are added line by line to a state of
+    nothing: so memory is read and written, and the processor calculates, all at the same time.
     """
     signature = types.intp(
         arrays, result, cast, pointers, types.voidptr, types.UniTuple(types.float64, 4),
-        types.float64, types.intp, types.intp, types.boolean, types.voidptr, beside,
+        types.float64, types.voidptr, types.intp, types.intp, types.boolean, types.voidptr, beside,
     )  # fmt: skip
 
     def codegen(context, builder, signature, args):
-        if len(signature.args[0]) == 4:
-            scaling = Division(*signature.args[:2])
-        else:
-            scaling = Scaling(*signature.args[:3])
+        scaling = scaling_of(*signature.args[:3])
         size = bits_of(scaling.kind) // 8
         em = Emitter(context, builder, lanes=LINE // size)
         pointers = cgutils.unpack_tuple(builder, args[3])
-        target, count, ahead = args[4], args[7], args[8]
-        edges = Edges(em, size, target, count, args[9], Pending(builder, args[10]))
+        target = args[4]
+        gains, count, ahead, past, pending = args[7:12]
+        edges = Edges(em, size, target, count, past, Pending(builder, pending))
         adder, together = None, I64(0)
-        if not absent(signature.args[11]):
-            state, _, _, coming, together = cgutils.unpack_tuple(builder, args[11])
+        if not absent(signature.args[12]):
+            state, _, _, coming, together = cgutils.unpack_tuple(builder, args[12])
             coming = cgutils.unpack_tuple(builder, coming)
-            adder = adder_of(context, builder, signature.args[11][1:3], state, coming)
+            adder = adder_of(context, builder, signature.args[12][1:3], state, coming)
         x_size = component_bytes(scaling.x)
         high, low, before, after = cgutils.unpack_tuple(builder, args[5])
         wide = "float64" in (component_of(scaling.x), scaling.kind)
@@ -304,14 +306,16 @@ def write_run(
             p = builder.gep(target, [builder.mul(index, I64(size))])
             return builder.bitcast(p, element.as_pointer())
 
-        swift = Swift(em, scaling, args[5], args[6]) if Swift.serves(em, scaling) else None
+        swift = None
+        if Swift.serves(em, scaling):
+            swift = Swift(em, scaling, args[5], gains, count)
 
         def store_edge(index, pointer):
             pointer = builder.bitcast(pointer, element.as_pointer())
             if swift is None:
                 builder.store(value(index, None), pointer).align = 1
                 return
-            codes, doubt = swift.line(pointers, index, em.lanes)
+            codes, doubt = swift.line(pointers[0], index, em.lanes)
             builder.store(codes, pointer).align = 1
             with builder.if_then(doubt, likely=False):
                 builder.store(value(index, None), pointer).align = 1
@@ -368,7 +372,7 @@ def write_run(
             doubts = cgutils.alloca_once(builder, I64)
 
             def store_swiftly(k, index):
-                codes, doubt = swift.line(pointers, index, em.lanes)
+                codes, doubt = swift.line(pointers[0], index, em.lanes)
                 with builder.if_else(doubt, likely=False) as (unsure, sure):
                     with unsure:
                         bit = builder.shl(I64(1), k)
@@ -395,6 +399,32 @@ def write_run(
             return I64(0)
         adder.close()
         return builder.mul(builder.and_(lines, both), I64(em.lanes))
+
+    return signature, codegen
+
+
+@intrinsic
+def gain_space(typingctx, unused):
+    """Memory on the stack for what `arrange_gains` leaves of GAINS gains."""
+    signature = types.voidptr(unused)
+
+    def codegen(context, builder, signature, args):
+        return stack(builder, ir.ArrayType(F32, LINE // 4 + GAINS + 2 * SPARE))
+
+    return signature, codegen
+
+
+@intrinsic
+def arrange_gains(typingctx, arrays, result, cast, pointers, offset, count, memory):
+    """Leave the gains of a run (at most GAINS) in memory as `write_run` takes them."""
+    signature = types.void(arrays, result, cast, pointers, types.float64, types.intp, types.voidptr)
+
+    def codegen(context, builder, signature, args):
+        scaling = scaling_of(*signature.args[:3])
+        em = Emitter(context, builder)
+        if scaling.gain is not None and Swift.serves(em, scaling):
+            arrange(em, scaling, builder.extract_value(args[3], 1), *args[4:])
+        return context.get_dummy_value()
 
     return signature, codegen
 

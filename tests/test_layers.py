@@ -85,7 +85,7 @@ MAY_IMPORT = {
     "_column_lanes": {"numba", "llvmlite"},
     "_memory": {"numba", "llvmlite"},
     "_terms": {"numba", "llvmlite"},
-    "_swift": {"llvmlite"},
+    "_swift": {"numba", "llvmlite"},
     "_edges": {"numba", "llvmlite"},
     "_stores": {"numba", "llvmlite"},
     "_kernels": {"numba"},

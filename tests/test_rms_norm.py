@@ -460,6 +460,14 @@ def test_rms_norm_gain_special_values_stay_in_their_coordinate():
     assert_same_bits(result[:, [0, 4]], expected[:, [0, 4]])
 
 
+@pytest.mark.parametrize("cast", ["after_gain", "before_gain"])
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+def test_rms_norm_gain_nan_of_any_payload_gives_nan(dtype, cast):
+    bits = [0x7FC00000, 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001]  # the second is what GPUs make
+    gain = np.resize(np.array(bits, np.uint32), 64).view(np.float32)
+    assert np.isnan(rms_norm(make((3, 64), dtype), gain, cast=cast).astype(np.float64)).all()
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_rms_norm_gain_zero_gives_zero_without_nan(dtype):
     x = make((3, 37), dtype)
