@@ -13,7 +13,7 @@ from rmsfast._compiler import Compiler
 from rmsfast._dose_fields import CLEAN, COUNT, write_fields
 from rmsfast._dose_lines import LINE, QUICK_LEAST, QUICK_MOST, padded, quick_run
 from rmsfast._doses import clear, dose_run, new_state, plain_run, totals
-from rmsfast._edges import fence
+from rmsfast._edges import fence, pending_line, write_pending
 from rmsfast._kernels import fold, gather, hot, inner, kernel, sum_block, sum_rows
 from rmsfast._lanes import columns_tuple, field_space, lane_states
 from rmsfast._layout import APART
@@ -71,7 +71,7 @@ def scatter_run(source, result, g, outer, base, first, count, itemsize):
 @hot
 def edit_row(
     state, arrays, single, result, report, g, outer, awkward, bases, base, row, length, factor,
-    edited, quick, way, ahead, writes, streaming,
+    edited, quick, way, ahead, writes, streaming, pending,
 ):  # fmt: skip
     """Edit a row piece by piece, add its sums to the state, write what comes of it if asked."""
     memory = scratch_space(0)
@@ -84,12 +84,12 @@ def edit_row(
         else:
             pointers = gather(arrays, g, outer, awkward | APART, bases, first, n, memory)
         place = base + first * itemsize
-        direct = quick and report is None and writes and (awkward >> AFTER) & 1 == 0
         ragged = single is not None and n % LINE > 0
-        if ragged:
+        direct = quick and report is None and writes and (awkward >> AFTER) & 1 == 0 and not ragged
+        if streaming and not begins_line(result, place):  # `deliver` completes the lines
             direct = False
         end = address(result, place) if direct else target
-        past = direct and streaming and begins_line(result, place)
+        past = direct and streaming
         if quick and single is not None:
             clean = padded(pointers[0], n, memory) if ragged else pointers[0]
             quick_run(
@@ -110,7 +110,7 @@ def edit_row(
         if writes and (awkward >> AFTER) & 1:
             scatter_run(target, result, g, outer, base, first, n, itemsize)
         elif writes:
-            deliver(target, result, base + first * itemsize, n * itemsize, streaming)
+            deliver(target, result, place, n * itemsize, streaming, pending)
 
 
 @hot
@@ -139,7 +139,7 @@ def dose_rows(
     finite ones.
     """
     state, only = new_state(0), (arrays[0], None, None, arrays[3], None, *arrays[5:])
-    states, fields = lane_states(only, PLAIN), field_space(0)
+    states, fields, pending = lane_states(only, PLAIN), field_space(0), pending_line(0)
     ahead = WIDTH * g[1, outer - 1] if outer else 0
     together = 1
     if cast is None and length <= TOGETHER // WIDTH and awkward & INPUTS == 0:
@@ -161,7 +161,7 @@ def dose_rows(
             clear(state)
             edit_row(
                 state, arrays, single, result, True, g, outer, awkward, bases, base, row, length,
-                0.0, False, False, way, 0, False, False,
+                0.0, False, False, way, 0, False, False, pending,
             )  # fmt: skip
             found = totals(state)
             square, count = found[CLEAN], found[COUNT]
@@ -180,7 +180,7 @@ def dose_rows(
             clear(state)
             edit_row(
                 state, arrays, single, result, report, g, outer, awkward, bases, base, row, length,
-                factor, edited, usual, way, ahead, writes, streaming,
+                factor, edited, usual, way, ahead, writes, streaming, pending,
             )  # fmt: skip
             if report is not None:
                 if requests is not None:  # the dose is what comes of the edit
@@ -190,17 +190,18 @@ def dose_rows(
                     reals, wholes, row * alphas.shape[1] + k,
                 )  # fmt: skip
     if streaming:
+        write_pending(pending)
         fence()
 
 
 @bare
-def round_elements(arrays, result, g, apart, step, way, overflows, writes, streaming, begin, end):
+def round_elements(arrays, result, g, apart, step, way, overflows, begin, end):
     """result = arrays[0] rounded, run after run along the last axis of g, `step` at a time.
 
     overflows[unit]: how many elements of a unit overflow.
     """
     memory = scratch_space(0)
-    target = advance(memory, RESULT * 8 * SCRATCH)
+    scattered = (apart >> RESULT) & 1
     last = g.shape[1] - 1
     length = g[0, last]
     steps = (length + step - 1) // step
@@ -213,15 +214,14 @@ def round_elements(arrays, result, g, apart, step, way, overflows, writes, strea
             n = min(SCRATCH, length - first)
             places = moved(offsets(arrays, g, 0, last, row), strides_of(arrays, g, last, first))
             pointers = fetch(arrays, places, strides, apart, n, memory, 0)
-            found += round_run(arrays[0], result, pointers[0], target, way, row * length + first, n)
             place = result_place(result, g, 0, last, row) + first * g[RESULT + 1, last]
-            if writes and (apart >> RESULT) & 1:
+            target = address(result, place)
+            if scattered:
+                target = advance(memory, RESULT * 8 * SCRATCH)
+            found += round_run(arrays[0], result, pointers[0], target, way, row * length + first, n)
+            if scattered:
                 scatter(target, result, place, g[RESULT + 1, last], n)
-            elif writes:
-                deliver(target, result, place, n * result.itemsize, streaming)
         overflows[unit] = found
-    if streaming:
-        fence()
 
 
 @inner

@@ -8,7 +8,6 @@ import numpy as np
 
 from rmsfast import _arguments, _formats, _launch, _layout, _sums
 from rmsfast._dose_report import REFERENCES, Array, DoseReport
-from rmsfast._sums import STREAMING_BYTES
 from rmsfast.reductions import rms
 
 STORAGE = ("float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -177,7 +176,7 @@ class Dosing:
 
     def run(
         self, storage: str, alphas: Array, way: tuple[int, ...], result: Array | None = None,
-        report: bool = True,
+        report: bool = True, streaming: bool = False,
     ) -> dict[str, Array]:  # fmt: skip
         """The fields of each row and alpha (of none without a report); result is written if given.
 
@@ -202,7 +201,7 @@ class Dosing:
                 _one_or_all(self.unit), _one_or_all(self.rms_u),
                 None if self.request is None else _one_or_all(self.request),
                 quick, way, reals, wholes, result is not None,
-                result is not None and result.nbytes >= STREAMING_BYTES,
+                streaming,
             )  # fmt: skip
             row_bytes = plan.length * (_sums.element_bytes(walk) + target.itemsize)
             _launch.launch("dose_rows", args, rows, row_bytes * across, self.threads)
@@ -374,9 +373,13 @@ class Edit:
         return _formats.ml_dtype(function, self.storage)
 
     def run(
-        self, alphas: Array, result: Array | None = None, report: bool = True
+        self,
+        alphas: Array,
+        result: Array | None = None,
+        report: bool = True,
+        streaming: bool = False,
     ) -> dict[str, Array]:
-        return self.dosing.run(self.storage, alphas, self.way, result, report)
+        return self.dosing.run(self.storage, alphas, self.way, result, report, streaming)
 
     def refuse(self, alphas: Array) -> None:
         """Raise for rows of zeros and for overflow, before anything is written."""

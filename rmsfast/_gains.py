@@ -9,7 +9,6 @@ import numpy as np
 from rmsfast import _arguments, _formats, _launch, _layout, _sums, _window_sums
 from rmsfast._layout import Operand
 from rmsfast._scaled import Scaled
-from rmsfast._sums import STREAMING_BYTES
 from rmsfast._window_sums import Series
 
 PIECE = 1 << 20  # values that are divided in one go
@@ -62,7 +61,7 @@ class Gains:
         if self.zero == "raise":
             self._refuse_zero()
         target = result if result.shape else result.reshape(scaled.shape)
-        self.streaming = result.nbytes >= STREAMING_BYTES
+        self.streaming = _sums.streams(scaled.out, scaled.array)
         for box in self._columns():
             waiting = None
             for piece in self._pieces(box):

@@ -11,7 +11,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from rmsfast._edges import LINE
+from rmsfast._edges import LINE, Edges, Pending, stream
 from rmsfast._memory import component_bytes
 from rmsfast._runs import valid_lanes
 from rmsfast._stores import encoded, narrowed
@@ -262,41 +262,42 @@ def begins_line(typingctx, array, offset):
 
 
 @intrinsic
-def deliver(typingctx, source, array, offset, size, streaming):
-    """Copy `size` bytes to a byte offset of an array, whole cache lines past the caches or not."""
-    signature = types.void(types.voidptr, array, types.intp, types.intp, types.boolean)
+def deliver(typingctx, source, array, offset, size, streaming, pending):
+    """Copy `size` bytes to a byte offset of an array, whole cache lines past the caches or not.
+
+    pending: as for `write_run`.
+    """
+    signature = types.void(
+        types.voidptr, array, types.intp, types.intp, types.boolean, types.voidptr
+    )
 
     def codegen(context, builder, signature, args):
-        source, _, offset, size, streaming = args
+        source, _, offset, size, streaming, pending = args
         data = context.make_array(signature.args[1])(context, builder, args[1]).data
         target = builder.gep(builder.bitcast(data, BYTES), [offset])
+        em = Emitter(context, builder, lanes=LINE)
+        edges = Edges(em, 1, target, size, streaming, Pending(builder, pending))
+        lines = em.vector(I8).as_pointer()
 
-        def copy(begin, n):
-            cgutils.raw_memcpy(
-                builder, builder.gep(target, [begin]), builder.gep(source, [begin]), n, 1
-            )
+        def load(index):
+            v = builder.load(builder.bitcast(builder.gep(source, [index]), lines))
+            v.align = 1
+            return v
 
-        with builder.if_else(streaming) as (past, through):
+        def store(index, pointer):
+            builder.store(load(index), builder.bitcast(pointer, lines)).align = 1
+
+        with builder.if_else(builder.and_(edges.streaming, builder.not_(edges.short))) as (
+            past,
+            through,
+        ):
             with past:
-                start = builder.ptrtoint(target, I64)
-                head = builder.and_(builder.neg(start), I64(LINE - 1))
-                head = builder.select(builder.icmp_signed("<", head, size), head, size)
-                copy(I64(0), head)
-                lines = builder.udiv(builder.sub(size, head), I64(LINE))
-                line = ir.VectorType(I8, LINE).as_pointer()
-                with cgutils.for_range(builder, lines) as loop:
-                    place = builder.add(head, builder.mul(loop.index, I64(LINE)))
-                    v = builder.load(builder.bitcast(builder.gep(source, [place]), line))
-                    v.align = 1
-                    p = builder.bitcast(builder.gep(target, [place]), line)
-                    store = builder.store(v, p)
-                    store.align = LINE
-                    one = builder.module.add_metadata([ir.Constant(I32, 1)])
-                    store.set_metadata("nontemporal", one)
-                done = builder.add(head, builder.mul(lines, I64(LINE)))
-                copy(done, builder.sub(size, done))
+                edges.write(store)
+                with cgutils.for_range(builder, edges.lines) as loop:
+                    index = builder.add(edges.head, builder.mul(loop.index, I64(LINE)))
+                    stream(em, load(index), builder.gep(target, [index]))
             with through:
-                copy(I64(0), size)
+                cgutils.raw_memcpy(builder, target, source, size, 1)
         return context.get_dummy_value()
 
     return signature, codegen

@@ -4,10 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmsfast import _arguments, _formats, _launch, _layout, _small_doses
+from rmsfast import _arguments, _formats, _launch, _layout, _small_doses, _sums
 from rmsfast._dose_report import Array, DosePrediction, DoseReport, unknown
 from rmsfast._dosing import STORAGE, Dosing, Edit, Way
-from rmsfast._sums import STREAMING_BYTES
 
 Axis = int | tuple[int, ...] | None
 # Options of calls that _small_doses may answer.
@@ -142,8 +141,9 @@ def apply_dose(
         _arguments.check_result(function, out, given, dtype)
         dosing.keep_apart(out)
     edit.refuse(alphas)
-    after = _layout.lines(given.shape, dtype) if out is None else out
-    found = edit.run(alphas, after.reshape(dosing.shape), report == "rows")
+    after = np.empty(given.shape, dtype) if out is None else out
+    result = after.reshape(dosing.shape)
+    found = edit.run(alphas, result, report == "rows", _sums.streams(out, given))
     if report == "none":
         return DoseResult(after, None)
     found = {name: v[..., 0] for name, v in found.items()}
@@ -460,8 +460,7 @@ def round_to(
     step = min(length, 1 << 14)
     units = array.size // length * -(-length // step)
     overflows = np.zeros(units, np.int64)
-    past = result.nbytes >= STREAMING_BYTES
-    args = (walk.arrays[:5], walk.arrays[5], g, plan.ragged, step, way.codes, overflows, True, past)
+    args = (walk.arrays[:5], walk.arrays[5], g, plan.ragged, step, way.codes, overflows)
     unit_bytes = step * (array.itemsize + result.itemsize)
     _launch.launch("round_elements", args, units, unit_bytes, threads)
     if overflow == "raise" and overflows.any():

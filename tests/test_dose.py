@@ -409,6 +409,24 @@ def test_apply_dose_of_no_rows_has_no_rows():
     assert predict_dose(np.empty((0, 4), BF16), np.ones(4), [0.1]).cosine.shape == (0, 1)
 
 
+@pytest.mark.parametrize("offset", [0, 1, 8, 17])
+@pytest.mark.parametrize(
+    ("dtype", "length", "report"),
+    [(np.float32, 1021, "none"), (BF16, 2048, "none"), (BF16, 2039, "rows")],
+    ids=str,
+)
+def test_apply_dose_large_result_starting_anywhere_is_complete(dtype, length, report, offset):
+    h = np.resize(rows((64, length)), (1200, length)).astype(dtype)
+    u = rows((length,), 1)
+    memory = np.full(h.size + 64, 7, dtype)
+    out = memory[offset : offset + h.size].reshape(h.shape)
+    assert apply_dose(h, u, 0.05, out=out, report=report).after is out
+    few = apply_dose(h[:64], u, 0.05, report=report).after
+    assert_same_bits(out, np.resize(few, h.shape))
+    assert (memory[:offset] == 7).all()
+    assert (memory[offset + h.size :] == 7).all()
+
+
 # What the dose does -----------------------------------------------------------------------------
 
 
