@@ -5,7 +5,9 @@ calls it: a kernel of five levels is compiled five times. The functions that onl
 call are *parts* here: they are linked into their callers as they are.
 
 A kernel takes arguments of many types; its *entry* takes them at one address. So one loop
-under `prange`, compiled once, runs every kernel on many threads.
+under `prange`, compiled once, runs every kernel on many threads. Called for units from -1 to the
+address of a *job* (words: the address of that loop, begin, end, share), a kernel stores its
+arguments, and hands them and its entry to the loop.
 """
 
 from typing import Any
@@ -22,6 +24,8 @@ from numba.extending import intrinsic
 
 I64, ADDRESS = ir.IntType(64), ir.IntType(8).as_pointer()
 ENTRY = ir.FunctionType(ir.VoidType(), [ADDRESS, I64, I64])  # arguments, begin, end
+# As Numba calls: where result and error go; entry, arguments, begin, end, share.
+LOOP = ir.FunctionType(ir.IntType(32), [ADDRESS] * 2 + [I64] * 5)
 
 
 def fewer_features(codegen: Any) -> str | None:
@@ -92,25 +96,26 @@ class _Whole(JITCodeLibrary):
 
 
 class _Lower(Lower):
+    def lower_function_body(self):
+        tail = super().lower_function_body()
+        if not self.flags.no_cpython_wrapper:
+            # What comes next is a branch from the tail, where variables are, to the first block.
+            self.blkmap[self.firstblk] = self.front(self.entry(), self.blkmap[self.firstblk])
+        return tail
+
     def lower_normal_function(self, fndesc):
         super().lower_normal_function(fndesc)
-        if not self.flags.no_cpython_wrapper:
-            self.add_entry()
         if features := fewer_features(self.context.codegen()):
             for f in self.module.functions:
                 if f.blocks:  # attributes with values are not known to llvmlite, but written
                     set.add(f.attributes, f'"target-features"="{features}"')
 
-    def add_entry(self):
-        """Define a function that loads the arguments, of eight bytes each, and calls this one."""
-        entry = ir.Function(self.module, ENTRY, entry_name(self.fndesc))
+    def entry(self):
+        """Define a function that loads the arguments and calls this one."""
+        entry = ir.Function(self.module, ENTRY, f"entry.{self.fndesc.llvm_func_name}")
         b = ir.IRBuilder(entry.append_basic_block())
         result, error, *args = self.function.args
-        begin = len(args) - 2
-        values = [
-            b.load(b.bitcast(b.gep(entry.args[0], [I64(8 * k)]), a.type.as_pointer()))
-            for k, a in enumerate(args[:begin])
-        ]
+        values = [b.load(place) for place in places(b, entry.args[0], args[:-2])]
         b.call(
             self.function,
             [
@@ -121,6 +126,24 @@ class _Lower(Lower):
             ],
         )
         b.ret_void()
+        return entry
+
+    def front(self, entry, first):
+        """Block before the first, which leaves a job to the loop."""
+        front, shared = (self.function.append_basic_block(n) for n in ("front", "shared"))
+        result, error, *args, begin, end = self.function.args
+        b = ir.IRBuilder(front)
+        b.cbranch(b.icmp_signed("<", begin, I64(0)), shared, first)
+        b.position_at_end(shared)
+        stored = b.bitcast(cgutils.alloca_once(b, ir.ArrayType(I64, len(args))), ADDRESS)
+        for value, place in zip(args, places(b, stored, args), strict=True):
+            b.store(value, place)
+        job = b.inttoptr(end, I64.as_pointer())
+        loop, *work = (b.load(b.gep(job, [I64(k)])) for k in range(4))
+        given = b.ptrtoint(entry, I64), b.ptrtoint(stored, I64), *work
+        outcome = b.bitcast(result, ADDRESS), b.bitcast(error, ADDRESS)
+        b.ret(b.call(b.inttoptr(loop, LOOP.as_pointer()), [*outcome, *given]))
+        return front
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -149,13 +172,16 @@ class Compiler(CompilerBase):
         return [passes]
 
 
-def entry_name(fndesc):
-    return f"entry.{fndesc.llvm_func_name}"
+def places(b, memory, values):
+    """Pointers to where values stand in memory, eight bytes each."""
+    return [
+        b.bitcast(b.gep(memory, [I64(8 * k)]), v.type.as_pointer()) for k, v in enumerate(values)
+    ]
 
 
-def entry_address(result: Any) -> int:
-    """Address of the entry of a compiled kernel."""
-    return int(result.library.get_pointer_to_function(entry_name(result.fndesc)))
+def address(result: Any) -> int:
+    """Address of a compiled function, to be called as Numba calls."""
+    return int(result.library.get_pointer_to_function(result.fndesc.llvm_func_name))
 
 
 @intrinsic

@@ -12,10 +12,10 @@ compiles.
 
 import math
 import os
-import struct
 import sys
 import threading
 import warnings
+from array import array
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -51,7 +51,6 @@ Args = tuple[Any, ...]
 _region = threading.Lock()  # held while a parallel region runs
 _modules: tuple[ModuleType, ...] | None = None  # empty where Numba cannot be had
 _compiled: dict[tuple[Any, Hashable], Callable[..., None]] = {}
-_entries: dict[Callable[..., None], int] = {}  # addresses
 _threads: int | None = None  # as chosen by set_num_threads
 _may_start = True  # whether parallel regions may be entered in this process
 _started = False
@@ -229,37 +228,17 @@ def launch(
         return
     workers = threads_for(threads) if _may_start else 1
     step = max(1, SLICE_BYTES // max(1, unit_bytes)) * workers
-    packed = pack(args) if workers > 1 else None
     for begin in range(0, units, step):
         end = min(begin + step, units)
-        if packed is not None and end - begin > 1 and _region.acquire(blocking=False):
+        if workers > 1 and end - begin > 1 and _region.acquire(blocking=False):
             try:
                 if _start_threads():
                     share = min(share_bytes // max(1, unit_bytes), -(-(end - begin) // workers))
-                    _in_parallel(_entries[run], packed, begin, end, max(1, share), workers)
+                    _in_parallel(run, args, begin, end, max(1, share), workers)
                     continue
             finally:
                 _region.release()
         run(*args, begin, end)
-
-
-def pack(args: Args) -> np.ndarray:
-    """Arguments as an entry takes them: in words of eight bytes, as Numba flattens their types."""
-    return np.array(list(_words(args)), np.int64)
-
-
-def _words(value: Any) -> Iterator[int]:
-    if isinstance(value, tuple):
-        for part in value:
-            yield from _words(part)
-    elif isinstance(value, np.ndarray):
-        yield from (0, 0, value.size, value.itemsize, value.ctypes.data)  # nobody owns it
-        yield from value.shape
-        yield from value.strides
-    elif isinstance(value, float):
-        yield struct.unpack("q", struct.pack("d", value))[0]
-    else:
-        yield value or 0  # None is a null pointer
 
 
 def parallel_region() -> threading.Lock:
@@ -268,23 +247,34 @@ def parallel_region() -> threading.Lock:
 
 
 def _in_parallel(
-    entry: int, packed: np.ndarray, begin: int, end: int, share: int, workers: int
+    run: Callable[..., None], args: Args, begin: int, end: int, share: int, workers: int
 ) -> None:
     """Run a kernel on many threads; the caller's number of Numba threads stays."""
     import numba
 
-    args = entry, packed.ctypes.data, begin, end, share
-    run = compiled(kernel("in_parallel"), args, "in_parallel")
+    job = _job()
+    job[1], job[2], job[3] = begin, end, share
+    whole = (*args, -1, job.buffer_info()[0])
     before = numba.get_num_threads()
     wanted = min(workers, numba.config.NUMBA_NUM_THREADS)
     if wanted == before:
-        run(*args)
+        run(*whole)
         return
     numba.set_num_threads(wanted)
     try:
-        run(*args)
+        run(*whole)
     finally:
         numba.set_num_threads(before)
+
+
+@cache
+def _job() -> "array[int]":
+    """The job of the parallel region, of which there is one at a time; see `_compiler`."""
+    from rmsfast._compiler import address
+
+    loop = kernel("in_parallel")
+    compiled(loop, (0,) * 5)
+    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0])
 
 
 def _start_threads() -> bool:
@@ -339,12 +329,8 @@ def _compile(known: tuple[Any, Hashable], args: Args) -> Callable[..., None]:
     signature = tuple(_numba_type(a) for a in args)
     with _forks.compiling:
         if known not in _compiled:
-            from rmsfast._compiler import entry_address
-
             _attach_cache(kernel)
-            run = _specialise(kernel, signature)
-            _entries[run] = entry_address(kernel.overloads[signature])
-            _compiled[known] = run
+            _compiled[known] = _specialise(kernel, signature)
         return _compiled[known]
 
 
