@@ -6,7 +6,6 @@ whatever is not plain gives None before anything is written, and takes the long 
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -68,7 +67,7 @@ class Reduction(NamedTuple):
 
     prepare: tuple[Prepare | None, ...]  # what is done to each array first
     view: np.dtype | None  # of arrays, as the kernels see them
-    in_rows: bool  # whether there is one array, of two axes, which the kernels see as it is
+    in_rows: bool  # whether arrays are of two axes, and the kernels see them as they are
     plan: _layout.Plan
     how: _sums.How
     wide: bool | None
@@ -79,7 +78,7 @@ class Reduction(NamedTuple):
     as_is: bool  # whether the roots are the result
     task: _sums.Task | None
     key: tuple[Any, ...]
-    compiled: list[Callable[..., None]]  # for a task that one thread does, once it was called
+    ready: list[tuple[Any, ...]]  # once it was called, if one thread does the task: how to run it
 
 
 def reduced(
@@ -95,21 +94,32 @@ def reduced(
     found = known(arrays, axis, keepdims, dtype, out, format, threads)
     if found is None:
         return None
+    if found.ready:
+        nbytes, run, args, units, rows, roots_dtype, as_is = found.ready[0]
+        if nbytes < _launch.PARALLEL_BYTES:
+            roots = np.empty(rows, roots_dtype)
+            run(views(found, arrays), *args, roots, None, 0, units)
+            return roots if as_is and out is None else finished(found, roots, out)
+    return first_reduced(found, arrays, out, threads)
+
+
+def first_reduced(
+    found: Reduction, arrays: tuple[Any, ...], out: Any, threads: int | None
+) -> np.ndarray:
+    """As `reduced`, before it is known what to run, or where that takes many threads."""
     seen, roots = views(found, arrays), np.empty(found.plan.rows, found.roots)
     if found.task is None:
         walk = _layout.Walk(seen, found.wide, found.plan)
         _sums.roots(walk, found.how, roots, None, threads)
     else:
         name, args, units, unit_bytes = found.task
-        if units * unit_bytes >= _launch.PARALLEL_BYTES:
-            _launch.launch(name, (seen, *args, roots, None), units, unit_bytes, threads, found.key)
-        else:
-            whole = (seen, *args, roots, None, 0, units)
-            if not found.compiled:
-                run = _launch.compiled(_launch.kernel(name), whole, found.key)
-                found.compiled.append(run)
-            found.compiled[0](*whole)
-    return roots if found.as_is and out is None else finished(found, roots, out)
+        whole = (seen, *args, roots, None)
+        _launch.launch(name, whole, units, unit_bytes, threads, found.key)
+        run = _launch.compiled(_launch.kernel(name), whole, found.key)
+        found.ready.append(
+            (units * unit_bytes, run, args, units, len(roots), found.roots, found.as_is)
+        )
+    return finished(found, roots, out)
 
 
 def known(
@@ -146,7 +156,7 @@ def known(
 def views(found: Reduction, arrays: tuple[Any, ...]) -> tuple[np.ndarray | None, ...]:
     """The arrays as a kernel takes them."""
     if found.in_rows:
-        return arrays[0][0], None, None, None, None
+        return arrays[0][0], arrays[1][0] if len(arrays) > 1 else None, None, None, None
     x, y = first_row(arrays[0], found.prepare[0], found.view), None
     if len(arrays) > 1:
         y = first_row(arrays[1], found.prepare[1], found.view)
@@ -226,7 +236,7 @@ def reduction(
     return Reduction(
         prepare,
         view,
-        len(sides) == 1 and len(sides[0][1]) == 2 and prepare == (None,) and view is None,
+        {len(own) for own in shapes} == {2} and not any(prepare) and view is None,
         plan,
         how,
         wide,
