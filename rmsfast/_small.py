@@ -6,6 +6,7 @@ whatever is not plain gives None before anything is written, and takes the long 
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,7 +19,13 @@ ONE = np.ones(1)
 NO_STATES = np.empty((0, 0))  # of rows of one block
 CODED_BYTES = 1 << 13  # arrays of codes that are sooner converted than others, which takes longer
 ZEROS = ("raise", "zero", "nan")
+KEPT = 1024  # calls
 Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]
+# Bytes, and what runs on one thread: with which arguments, units, rows, dtype of the roots; the
+# plan where the kernels do not see arrays as they are, or the roots are not the result.
+Call = tuple[int, Callable[..., None], _launch.Args, int, int, np.dtype, "Reduction | None"]
+
+_calls: dict[tuple[Any, ...], Call] = {}  # with the default options
 
 
 def plain(axis: Any, format: Any, threads: Any) -> bool:
@@ -78,7 +85,7 @@ class Reduction(NamedTuple):
     as_is: bool  # whether the roots are the result
     task: _sums.Task | None
     key: tuple[Any, ...]
-    ready: list[tuple[Any, ...]]  # once it was called, if one thread does the task: how to run it
+    call: list[Call]  # once it was called, if one thread does the task
 
 
 def reduced(
@@ -91,22 +98,39 @@ def reduced(
     threads: Any,
 ) -> Any:
     """RMS of an array, or of the difference of two; None where something is not plain."""
-    found = known(arrays, axis, keepdims, dtype, out, format, threads)
+    key: tuple[Any, ...] = ()
+    call = found = None
+    if type(axis) is int and keepdims is False and dtype is out is format is threads is None:
+        x, y = arrays[0], arrays[-1]
+        if type(x) is type(y) is np.ndarray:
+            key = axis, x.dtype, x.shape, x.strides
+            if len(arrays) > 1:
+                key += y.dtype, y.shape, y.strides
+            call = _calls.get(key)
+    if call is None:
+        found = known(arrays, axis, keepdims, dtype, out, format, threads)
+        if found is None:
+            return None
+        if not found.call:
+            return first_reduced(found, arrays, out, threads, key)
+        call = found.call[0]
+    nbytes, run, args, units, rows, roots_dtype, other = call
+    if nbytes >= _launch.PARALLEL_BYTES:
+        found = known(arrays, axis, keepdims, dtype, out, format, threads)
+        return found and first_reduced(found, arrays, out, threads, ())
+    roots, found = np.empty(rows, roots_dtype), found or other
     if found is None:
-        return None
-    if found.ready:
-        nbytes, run, args, units, rows, roots_dtype, as_is = found.ready[0]
-        if nbytes < _launch.PARALLEL_BYTES:
-            roots = np.empty(rows, roots_dtype)
-            run(views(found, arrays), *args, roots, None, 0, units)
-            return roots if as_is and out is None else finished(found, roots, out)
-    return first_reduced(found, arrays, out, threads)
+        seen = x[0], y[0] if len(arrays) > 1 else None, None, None, None
+        run(seen, *args, roots, None, 0, units)
+        return roots
+    run(views(found, arrays), *args, roots, None, 0, units)
+    return finished(found, roots, out)
 
 
 def first_reduced(
-    found: Reduction, arrays: tuple[Any, ...], out: Any, threads: int | None
-) -> np.ndarray:
-    """As `reduced`, before it is known what to run, or where that takes many threads."""
+    found: Reduction, arrays: tuple[Any, ...], out: Any, threads: int | None, key: tuple[Any, ...]
+) -> Any:
+    """As `reduced`, where the call is not kept yet, or done by many threads."""
     seen, roots = views(found, arrays), np.empty(found.plan.rows, found.roots)
     if found.task is None:
         walk = _layout.Walk(seen, found.wide, found.plan)
@@ -115,10 +139,14 @@ def first_reduced(
         name, args, units, unit_bytes = found.task
         whole = (seen, *args, roots, None)
         _launch.launch(name, whole, units, unit_bytes, threads, found.key)
-        run = _launch.compiled(_launch.kernel(name), whole, found.key)
-        found.ready.append(
-            (units * unit_bytes, run, args, units, len(roots), found.roots, found.as_is)
-        )
+        if units * unit_bytes < _launch.PARALLEL_BYTES:
+            run = _launch.compiled(_launch.kernel(name), whole, found.key)
+            other = None if found.in_rows and found.as_is else found
+            found.call[:] = [(units * unit_bytes, run, args, units, len(roots), found.roots, other)]
+            if len(_calls) >= KEPT:
+                _calls.clear()
+            if key:
+                _calls[key] = found.call[0]
     return finished(found, roots, out)
 
 
