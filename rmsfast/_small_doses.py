@@ -21,7 +21,10 @@ class Dose(NamedTuple):
 
     view: np.dtype | None  # of rows, as the kernels see them
     storage: str
-    plan: _layout.Plan
+    g: np.ndarray
+    outer: int
+    length: int
+    rows: int
     compiled: list[Callable[..., None]]  # the kernels, once they were called
 
 
@@ -38,20 +41,20 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
     found = dose((h.dtype, h.shape, h.strides), format)
     if found is None or direction.dtype.char not in "fd":
         return None
-    view, storage, plan, compiled = found
+    view, storage, g, outer, length, rows, compiled = found
     if direction.shape != h.shape[-1:] or not (out is None or takes(out, h)):
         return None
     if storage == "bfloat16":
-        lines = np.zeros(-(-plan.length // LINE) * LINE)
-        own = lines[: plan.length]
+        lines = np.zeros(-(-length // LINE) * LINE)
+        own = lines[:length]
         own[:] = direction
     else:
         own = direction.astype(np.float64)
-    size = reduced((own,), -1, False, None, None, None, None)
-    if not 0.0 < size < math.inf:
+    sizes = reduced((own[np.newaxis],), -1, False, None, None, None, None)
+    if not 0.0 < sizes.item() < math.inf:
         return None
-    row, flags = first_row(h, None, view), np.empty(plan.rows, np.uint8)
-    zeros = ((row, None, None, None, None), plan.g, plan.outer, plan.length, flags, 0, plan.rows)
+    row, flags = first_row(h, None, view), np.empty(rows, np.uint8)
+    zeros = (row, None, None, None, None), g, outer, length, flags, 0, rows
     if compiled:
         compiled[0](*zeros)
     else:
@@ -60,12 +63,12 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
         return None
     single = parted(lines) if storage == "bfloat16" else None
     result = np.empty(h.shape, h.dtype) if out is None else out
-    numbers = np.array([[alpha], [size]])
-    sizes = numbers[1]
+    alphas = np.empty((1, 1))
+    alphas[0, 0] = alpha
     args = (
-        (row, own, None, None, None), single, first_row(result, None, view), None, None, plan.g,
-        plan.outer, 0, plan.length, numbers[:1], NOTHING, sizes, sizes, None,
-        single is None or single.size > 0, WAY, None, None, True, False, 0, plan.rows,
+        (row, own, None, None, None), single, first_row(result, None, view), None, None, g,
+        outer, 0, length, alphas, NOTHING, sizes, sizes, None,
+        single is None or single.size > 0, WAY, None, None, True, False, 0, rows,
     )  # fmt: skip
     if not compiled:
         compiled += [
@@ -78,9 +81,9 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
 
 def takes(out: Any, h: np.ndarray) -> bool:
     """Whether the result may be written to an array."""
-    if type(out) is not np.ndarray or not (out.flags.writeable and out.flags.aligned):
+    if type(out) is not np.ndarray or not out.flags.behaved:
         return False
-    alike = (out.dtype, out.shape, out.strides) == (h.dtype, h.shape, h.strides)
+    alike = out.dtype == h.dtype and out.shape == h.shape and out.strides == h.strides
     return alike and (out is h or not np.may_share_memory(out, h))
 
 
@@ -103,4 +106,5 @@ def dose(side: Side, format: str | None) -> Dose | None:
     )
     if plan.awkward or own != strides:
         return None
-    return Dose(_formats.kernel_dtype(kind) if kind in _formats.CODES else None, kind, plan, [])
+    view = _formats.kernel_dtype(kind) if kind in _formats.CODES else None
+    return Dose(view, kind, plan.g, plan.outer, plan.length, plan.rows, [])
