@@ -15,6 +15,7 @@ import numpy as np
 from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _sums
 from rmsfast._partial import BLOCK
 
+ALONE = object()  # in place of a second array
 ONE = np.ones(1)
 NO_STATES = np.empty((0, 0))  # of rows of one block
 CODED_BYTES = 1 << 13  # arrays of codes that are sooner converted than others, which takes longer
@@ -89,7 +90,8 @@ class Reduction(NamedTuple):
 
 
 def reduced(
-    arrays: tuple[Any, ...],
+    x: Any,
+    y: Any,
     axis: Any,
     keepdims: Any,
     dtype: Any,
@@ -97,32 +99,30 @@ def reduced(
     format: Any,
     threads: Any,
 ) -> Any:
-    """RMS of an array, or of the difference of two; None where something is not plain."""
+    """RMS of an array (y: ALONE), or of x - y; None where something is not plain."""
     key: tuple[Any, ...] = ()
     call = found = None
     if type(axis) is int and keepdims is False and dtype is out is format is threads is None:
-        x, y = arrays[0], arrays[-1]
-        if type(x) is type(y) is np.ndarray:
+        if type(x) is np.ndarray and y is ALONE:
             key = axis, x.dtype, x.shape, x.strides
-            if len(arrays) > 1:
-                key += y.dtype, y.shape, y.strides
-            call = _calls.get(key)
-    if call is None:
+        elif type(x) is type(y) is np.ndarray:
+            key = axis, x.dtype, x.shape, x.strides, y.dtype, y.shape, y.strides
+        call = _calls.get(key)
+    if call is None or call[0] >= _launch.PARALLEL_BYTES:
+        arrays = (x,) if y is ALONE else (x, y)
         found = known(arrays, axis, keepdims, dtype, out, format, threads)
         if found is None:
             return None
-        if not found.call:
+        if call is not None or not found.call or found.call[0][0] >= _launch.PARALLEL_BYTES:
             return first_reduced(found, arrays, out, threads, key)
         call = found.call[0]
-    nbytes, run, args, units, rows, roots_dtype, other = call
-    if nbytes >= _launch.PARALLEL_BYTES:
-        found = known(arrays, axis, keepdims, dtype, out, format, threads)
-        return found and first_reduced(found, arrays, out, threads, ())
+    _, run, args, units, rows, roots_dtype, other = call
     roots, found = np.empty(rows, roots_dtype), found or other
     if found is None:
-        seen = x[0], y[0] if len(arrays) > 1 else None, None, None, None
+        seen = x[0], None if y is ALONE else y[0], None, None, None
         run(seen, *args, roots, None, 0, units)
         return roots
+    arrays = (x,) if y is ALONE else (x, y)
     run(views(found, arrays), *args, roots, None, 0, units)
     return finished(found, roots, out)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _layout
 from rmsfast._dosing import LINE, STORAGE, parted
-from rmsfast._small import first_row, reduced
+from rmsfast._small import ALONE, first_row, reduced
 
 WAY = (0, 0, 0, 0, 1, 0)  # to nearest, the edit in float32, cast first: see _doses.dose_run
 NOTHING = np.zeros(0)
@@ -50,7 +50,7 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
         own[:] = direction
     else:
         own = direction.astype(np.float64)
-    sizes = reduced((own[np.newaxis],), -1, False, None, None, None, None)
+    sizes = reduced(own[np.newaxis], ALONE, -1, False, None, None, None, None)
     if not 0.0 < sizes.item() < math.inf:
         return None
     row, flags = first_row(h, None, view), np.empty(rows, np.uint8)

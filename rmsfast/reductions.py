@@ -72,7 +72,7 @@ def rms(
     array([2.5, 2.5])
     """
     if where is weights is None and nan_policy == "propagate":
-        result = _small.reduced((x,), axis, keepdims, dtype, out, format, threads)
+        result = _small.reduced(x, _small.ALONE, axis, keepdims, dtype, out, format, threads)
         if result is not None:
             return result
     inputs = Inputs(
@@ -137,7 +137,7 @@ def rmse(
     np.float64(5.0)
     """
     if where is weights is None and nan_policy == "propagate":
-        result = _small.reduced((x, x_hat), axis, keepdims, dtype, out, format, threads)
+        result = _small.reduced(x, x_hat, axis, keepdims, dtype, out, format, threads)
         if result is not None:
             return result
     inputs = Inputs(
