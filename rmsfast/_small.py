@@ -26,7 +26,9 @@ Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]
 # plan where the kernels do not see arrays as they are, or the roots are not the result.
 Call = tuple[int, Callable[..., None], _launch.Args, int, int, np.dtype, "Reduction | None"]
 
-_calls: dict[tuple[Any, ...], Call] = {}  # with the default options
+_calls: dict[
+    tuple[Any, ...], Call
+] = {}  # by axis, format and arrays, else with the default options
 
 
 def plain(axis: Any, format: Any, threads: Any) -> bool:
@@ -102,11 +104,12 @@ def reduced(
     """RMS of an array (y: ALONE), or of x - y; None where something is not plain."""
     key: tuple[Any, ...] = ()
     call = found = None
-    if type(axis) is int and keepdims is False and dtype is out is format is threads is None:
+    usual = type(axis) is int and keepdims is False and dtype is out is threads is None
+    if usual and (format is None or type(format) is str):
         if type(x) is np.ndarray and y is ALONE:
-            key = axis, x.dtype, x.shape, x.strides
+            key = axis, format, x.dtype, x.shape, x.strides
         elif type(x) is type(y) is np.ndarray:
-            key = axis, x.dtype, x.shape, x.strides, y.dtype, y.shape, y.strides
+            key = axis, format, x.dtype, x.shape, x.strides, y.dtype, y.shape, y.strides
         call = _calls.get(key)
     if call is None or call[0] >= _launch.PARALLEL_BYTES:
         arrays = (x,) if y is ALONE else (x, y)
@@ -124,7 +127,7 @@ def reduced(
         return roots
     arrays = (x,) if y is ALONE else (x, y)
     run(views(found, arrays), *args, roots, None, 0, units)
-    return finished(found, roots, out)
+    return roots if found.as_is and out is None else finished(found, roots, out)
 
 
 def first_reduced(

@@ -185,6 +185,13 @@ def test_rms_of_one_kind_of_array_is_planned_once():
     assert _small.reduction.cache_info().misses == 2
 
 
+def test_rms_of_more_kinds_of_arrays_than_are_kept_is_that_of_each(monkeypatch):
+    monkeypatch.setattr(_small, "KEPT", 2)
+    for rows in (1, 2, 3, 1, 2, 3):
+        x = np.full((rows, 8), float(rows), np.float32)
+        assert np.array_equal(rmsfast.rms(x), [rows] * rows)
+
+
 def test_plan_of_complex_rows_reads_both_parts_side_by_side():
     z = np.zeros((6, 40), np.complex64)
     plan = _small.reduction(-1, False, None, None, (z.dtype, z.shape, z.strides)).plan
