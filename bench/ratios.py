@@ -20,8 +20,8 @@ import numpy as np
 
 from bench import memory
 from bench.peers import as_array, peers_of
-from rmsfast import hardware, machine, roofline
-from rmsfast.problems import PROBLEMS, Case, Problem, largest_error, prepare
+from rmsfast import hardware, machine, roofline, visits
+from rmsfast.problems import PROBLEMS, Case, Problem, largest_error
 
 MAP = "rms of a memory map"
 MAP_BYTES = 400_000_000
@@ -30,6 +30,7 @@ MAIN = 1 << 26
 LARGE = 1 << 28
 LEAST_BYTES = 1 << 16  # for less, what counts is the time of a call, and there is no ceiling
 LEAST_ROUNDS = 3
+LEAST_TIMED = 0.002  # seconds: so many calls in a row, that what a cache keeps has settled
 PATIENCE = 0.5  # seconds for one peer, once it had the least rounds
 VERSIONS = (
     *("numpy", "numba", "torch", "jax", "numkong", "numpy-rms", "bottleneck", "numexpr"),
@@ -76,21 +77,21 @@ def sizes(problem: Problem) -> list[int]:
 
 def measure(problem: Problem, size: int, rounds: int) -> dict[str, Any]:
     """One row of the table."""
-    case = prepare(problem, size)
-    row: dict[str, Any] = {
-        "problem": problem.name,
-        "function": problem.function,
-        "dtype": problem.dtype,
-        "layout": problem.layout,
-        "size": size,
-        "nbytes": case.nbytes,
-        "error_ulps": case.error,
-        "right": case.error <= problem.bound,
-    }
+    threads, ceilings = hardware.threads_for(None), {}
     if size >= LEAST_BYTES:
-        ceiling = hardware.ceiling(problem.ceiling, case.nbytes)
-        row |= roofline.beside(case, ceiling, rounds, patience=roofline.PATIENCE)
-        del ceiling  # its memory
+        nbytes = roofline.working_set(problem, size)
+        memory = hardware.well_placed(hardware.working_memory(max(nbytes, MAIN)), nbytes)
+        ceilings[threads] = hardware.ceiling(problem.ceiling, nbytes, memory=memory)
+        del memory
+    entry = visits.Entry(problem, size, ceilings, rounds)
+    case = entry.check(problem.arrays(size))
+    if ceilings:
+        hardware.pair(case.call, ceilings[threads], LEAST_TIMED)  # caches settle
+    for number in range(visits.TRIES * rounds):
+        if entry.is_due(number):
+            entry.take(case, LEAST_TIMED)
+    row = entry.about | {"size": size} | (entry.rate(threads) if ceilings else {})
+    del entry, ceilings  # their memory
     peers = peers_of(problem, case)
     errors = {name: peer_error(problem, case, peer) for name, peer in peers.items()}
     row["peers"] = {
@@ -116,8 +117,8 @@ def beside_peer(case: Case, peer: Callable[[], Any], rounds: int) -> dict[str, A
 
     A turn begins with a call that is not timed, until the threads of the other have gone to sleep.
     """
-    calls, count = roofline.batch(case.call)
-    peers, peer_count = roofline.batch(peer)
+    calls, count = repeated(case.call)
+    peers, peer_count = repeated(peer)
     times: list[float] = []
     start = time.perf_counter()
     while len(times) < LEAST_ROUNDS or (
@@ -131,10 +132,16 @@ def beside_peer(case: Case, peer: Callable[[], Any], rounds: int) -> dict[str, A
     return {"times": ratio, "p10": p10, "p90": p90}
 
 
+def repeated(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
+    """As many calls in one as take long enough, and their number."""
+    call()
+    count = max(1, round(LEAST_TIMED / hardware.seconds(call)))
+    return (lambda: [call() for _ in range(count)]), count
+
+
 def seconds(call: Callable[[], object]) -> float:
     """Median time of a call."""
-    calls, count = roofline.batch(call)
-    return float(np.median([hardware.seconds(calls) / count for _ in range(LEAST_ROUNDS)]))
+    return float(np.median([hardware.seconds_each(call) for _ in range(LEAST_ROUNDS)]))
 
 
 def best(row: dict[str, Any], names: Sequence[str]) -> str | None:

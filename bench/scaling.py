@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import rmsfast
-from rmsfast import _launch, hardware, machine, plots, roofline
+from rmsfast import _launch, hardware, machine, plots, roofline, visits
 from rmsfast.problems import PROBLEMS, prepare
 
 COLUMNS, ROWS = 1024, 16
@@ -71,11 +71,11 @@ def series(
     arrays = [np.resize(values, shape(int(n))) for n in counts]
     found = []
     for count in threads:
-        with roofline.threads_set(count):
-            calls = [roofline.batch(functools.partial(rmsfast.rms, x)) for x in arrays]
-            taken = [
-                [hardware.seconds(call) / batch for call, batch in calls] for _ in range(rounds)
-            ]
+        with visits.threads_set(count):
+            calls = [functools.partial(rmsfast.rms, x) for x in arrays]
+            for call in calls:
+                call()
+            taken = [[hardware.seconds_each(call) for call in calls] for _ in range(rounds)]
         times = np.median(taken, axis=0).tolist()
         call, each, worst = fit(counts, times)
         print(

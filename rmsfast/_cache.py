@@ -46,6 +46,7 @@ SOURCES = (
     "_dose_kernels.py",
     "_window_lanes.py",
     "_window_kernels.py",
+    "_sweeps.py",
 )
 
 

@@ -26,7 +26,7 @@ Arrays = dict[str, Array]
 
 COLUMNS = 1024
 LEAST_ROWS = 8  # of an array of less than 1024 columns
-BLOCK_ROWS = 4096  # drawn at random, then repeated: an array is made in a moment
+BLOCK_ROWS = 4096  # drawn at random once, then repeated: an array is made in a moment
 SAMPLE = 4  # rows of an answer that are checked
 ALPHA = 0.03  # of a dosed edit
 CHANNELS, WINDOW = 384, 4096  # of a recording; times of its windows
@@ -68,13 +68,17 @@ class Case(NamedTuple):
     call: Callable[[], object]
     arrays: Arrays  # with `out`, where the call writes to one
     nbytes: int  # counted in one call
-    error: float  # the largest in a sample of rows, in ulps
-    first_call: float  # seconds, in which what was not yet compiled was
+    error: float  # the largest in a sample of rows, in ulps; NaN if it was not asked for
 
 
 def prepare(problem: Problem, nbytes: int) -> Case:
-    """Make the arrays, the first of a size, call once, and measure the error of the answer."""
-    arrays = problem.arrays(nbytes)
+    """Make the arrays, the first of a size, and measure the error of the answer."""
+    return case_of(problem, problem.arrays(nbytes))
+
+
+def case_of(problem: Problem, arrays: Arrays, *, check: bool = True) -> Case:
+    """Make the call that is to be timed, and measure the error of the answer if asked for."""
+    arrays = dict(arrays)  # the output is that of this case alone
     function = getattr(rmsfast, problem.function)
     positional, named = [], {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -84,15 +88,13 @@ def prepare(problem: Problem, nbytes: int) -> Case:
             else:
                 positional.append(arrays[name])
     call = functools.partial(function, *positional, **named, **problem.options)
-    results: list[Any] = []
-    first_call = hardware.seconds(lambda: results.append(call()))
-    answer = problem.answer(results.pop())
-    error = largest_error(problem, arrays, answer)
+    answer: Any = problem.answer(call()) if check or problem.out == "again" else None
+    error = largest_error(problem, arrays, answer) if check else math.nan
     first = next(iter(arrays.values()))
     if problem.out != "new":
         arrays["out"] = first if problem.out == "x" else answer
         call = functools.partial(call, out=arrays["out"])
-    return Case(call, arrays, counted(problem, arrays), error, first_call)
+    return Case(call, arrays, counted(problem, arrays), error)
 
 
 def counted(problem: Problem, arrays: Arrays) -> int:
@@ -120,9 +122,15 @@ def largest_error(problem: Problem, arrays: Arrays, answer: Any) -> float:
         got = decode(as_rows(answer, axis)[row]) if several else np.ravel(answer)[[row]]
         for value, exact in zip(got.tolist(), problem.exact(**given), strict=True):
             unit = max(math.frexp(float(exact))[1] - precision, least)
-            distance = abs(Fraction(value) - exact) if math.isfinite(value) else math.inf
-            errors.append(float(distance / Fraction(2) ** unit))
+            errors.append(distance(value, exact, unit) if math.isfinite(value) else math.inf)
     return max(errors)
+
+
+def distance(value: float, exact: Fraction, unit: int) -> float:
+    """|value - exact| / 2**unit, in integers, which need no common divisors."""
+    top, bottom = value.as_integer_ratio()
+    apart = abs(top * exact.denominator - bottom * exact.numerator)
+    return (apart << max(0, -unit)) / (bottom * exact.denominator << max(0, unit))
 
 
 def as_rows(array: Array, axis: int | None) -> Array:
@@ -158,14 +166,30 @@ def root(square: Fraction) -> Fraction:
     return Fraction(math.isqrt((square.numerator << 2 * shift) // square.denominator), 1 << shift)
 
 
+def whole(*arrays: Array) -> tuple[list[list[int]], int]:
+    """Numbers of some arrays as integers, and by what they have been multiplied.
+
+    Sums of integers take a tenth of the time of those of fractions.
+    """
+    ratios = [[value.as_integer_ratio() for value in array.tolist()] for array in arrays]
+    unit = max((denominator for row in ratios for _, denominator in row), default=1)
+    return [[top * (unit // bottom) for top, bottom in row] for row in ratios], unit
+
+
+def mean_square(x: Array, weights: Array | None = None) -> Fraction:
+    """Mean of the squares, with weights or without."""
+    [numbers], unit = whole(x)
+    [heavy], _ = whole(np.ones(x.size, np.int8) if weights is None else weights)
+    total = sum(weight * number * number for weight, number in zip(heavy, numbers, strict=True))
+    return Fraction(total, unit * unit * sum(heavy))
+
+
 def exact_rms(x: Array, where: Array | None = None, weights: Array | None = None) -> list[Fraction]:
     """Root of the mean of the squares kept; NaN is left out."""
     if x.size >= LONG:
         return [root(sum_of_many_squares(x) / x.size)]
     kept = ~np.isnan(x) if where is None else where & ~np.isnan(x)
-    heavy = [Fraction(w) for w in (np.ones(x.size) if weights is None else weights)[kept].tolist()]
-    squares = [Fraction(value) ** 2 for value in x[kept].tolist()]
-    return [root(sum(map(operator.mul, heavy, squares), Fraction(0)) / sum(heavy))]
+    return [root(mean_square(x[kept], None if weights is None else weights[kept]))]
 
 
 def sum_of_many_squares(x: Array) -> Fraction:
@@ -190,9 +214,9 @@ def exact_windows(hop: int, x: Array) -> list[Fraction]:
 
 def exact_rmse(x: Array, x_hat: Array) -> list[Fraction]:
     """Root of the mean of the squared differences."""
-    pairs = zip(x.tolist(), x_hat.tolist(), strict=True)
-    squares = [(Fraction(value) - Fraction(other)) ** 2 for value, other in pairs]
-    return [root(sum(squares, Fraction(0)) / len(squares))]
+    rows, unit = whole(x, x_hat)
+    total = sum((a - b) ** 2 for a, b in zip(*rows, strict=True))
+    return [root(Fraction(total, unit * unit * x.size))]
 
 
 def exact_unit_rms(x: Array) -> list[Fraction]:
@@ -203,8 +227,7 @@ def exact_unit_rms(x: Array) -> list[Fraction]:
 
 def exact_rms_norm(x: Array, gain: Array, eps: float = 1e-6) -> list[Fraction]:
     """Coordinates times their gain, over the root of their mean square plus eps."""
-    squares = [Fraction(value) ** 2 for value in x.tolist()]
-    size = root(sum(squares, Fraction(0)) / len(squares) + Fraction(eps))
+    size = root(mean_square(x) + Fraction(eps))
     pairs = zip(x.tolist(), gain.tolist(), strict=True)
     return [Fraction(value) * Fraction(factor) / size for value, factor in pairs]
 
@@ -225,36 +248,42 @@ def exact_after_dose(dtype: str, h: Array, direction: Array) -> list[Fraction]:
 
 
 def draw(nbytes: int, dtype: str, seed: int = 0) -> Array:
-    """Draw standard normal rows in a format, or int16 rows over the whole range.
+    """Standard normal rows in a format, or int16 rows over the whole range.
 
     Rows have 1024 coordinates, or fewer so that there are eight.
     """
-    itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-    columns = min(COLUMNS, max(1, nbytes // (LEAST_ROWS * itemsize)))
-    shape = (max(1, nbytes // (itemsize * columns)), columns)
+    block = drawn(dtype, seed)
+    columns = min(COLUMNS, max(1, nbytes // (LEAST_ROWS * block.itemsize)))
+    shape = (max(1, nbytes // (block.itemsize * columns)), columns)
+    return np.resize(block[: min(shape[0], BLOCK_ROWS) * columns], shape)
+
+
+@functools.cache
+def drawn(dtype: str, seed: int) -> Array:
+    """Values of a block of rows."""
     rng = np.random.default_rng(seed)
-    block = (min(shape[0], BLOCK_ROWS), columns)
-    values: Array
+    count = BLOCK_ROWS * COLUMNS
     if dtype == "int16":
-        values = rng.integers(-(2**15), 2**15, block, dtype=np.int16)
-    elif dtype == "float64":
-        values = rng.standard_normal(block)
-    else:
-        single = rng.standard_normal(block, dtype=np.float32)
-        values = narrow(single) if dtype == "bfloat16" else single.astype(dtype)
-    return np.resize(values, shape)
+        return rng.integers(-(2**15), 2**15, count, dtype=np.int16)
+    if dtype == "float64":
+        return rng.standard_normal(count)
+    single = rng.standard_normal(count, dtype=np.float32)
+    return narrow(single) if dtype == "bfloat16" else single.astype(dtype)
 
 
+@functools.cache  # problems with the same arrays have the same function that makes them
 def rows(dtype: str) -> Callable[[int], Arrays]:
     """One array of rows."""
     return lambda nbytes: {"x": draw(nbytes, dtype)}
 
 
+@functools.cache
 def pairs(dtype: str) -> Callable[[int], Arrays]:
     """Two arrays of rows."""
     return lambda nbytes: {"x": draw(nbytes, dtype), "x_hat": draw(nbytes, dtype, seed=1)}
 
 
+@functools.cache
 def with_gain(dtype: str, axis: int = -1, least: float = 0.5) -> Callable[[int], Arrays]:
     """One array of rows, and a gain for each coordinate along an axis."""
 
@@ -290,6 +319,7 @@ def weighted(nbytes: int) -> Arrays:
     return {"x": x, "weights": np.resize(weights, x.shape)}
 
 
+@functools.cache
 def with_direction(dtype: str) -> Callable[[int], Arrays]:
     """Rows, and one direction for all of them."""
 

@@ -4,18 +4,17 @@ A report is a dict that goes to JSON as it is: the machine, what was measured ap
 of each working set and number of threads, and a row for each call in each of them.
 """
 
+import functools
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from typing import Any
-
-import numpy as np
 
 from rmsfast import _launch, hardware, machine
 from rmsfast.hardware import Sweep
-from rmsfast.problems import PROBLEMS, Case, Problem, counted, prepare
+from rmsfast.problems import PROBLEMS, Arrays, Problem, case_of, counted
+from rmsfast.visits import Entry, page_faults, take_turns
 
-__all__ = ["beside", "compare", "failed", "measure"]
+__all__ = ["compare", "failed", "measure"]
 
 Report = dict[str, Any]
 
@@ -33,13 +32,12 @@ FAR = 4
 PART = 4
 QUICK_BYTES = 1 << 28
 QUICK_DTYPES = ("float32", "bfloat16")
-LEAST_TIMED = 0.002  # seconds: shorter calls are timed many at a time
+ROUNDS = 9
+QUICK_ROUNDS, FEWEST_ROUNDS = 6, 5  # of a short run, and in its largest working set
 WIDTH = 80
 ROW_TITLES = (
     f"{'call':28}{'threads':>8}{'GB/s':>8}{'ceiling':>8}{'share':>8}{'p10-p90':>12}{'ulps':>6}"
 )
-QUICK_PATIENCE = 0.1  # seconds that the pairs of a row may take in a short run, and in a long one
-PATIENCE = 2.0
 RATIO_TITLES = f"{'call':28}{'size':>9}{'threads':>8}{'ratio':>8}{'p10-p90':>13}{'GB/s':>8}"
 
 
@@ -59,8 +57,8 @@ def measure(
         Few working sets, thread counts, rounds and dtypes: some seconds once all is compiled.
     problems : sequence of Problem, default all
     sizes : sequence of int, default from half of the first cache to `FAR` times the last, bytes
-    rounds : int, default 9, or 5 if quick
-        Pairs of a call and the ceiling for each row.
+    rounds : int, default 9; 6 if quick, 5 then in the largest working set
+        Visits of each problem, in rounds through all of them.
     show : callable
         Is given the lines of a report that people read, as they come.
 
@@ -68,7 +66,6 @@ def measure(
     -------
     dict
     """
-    rounds = rounds or (5 if quick else 9)
     sizes = working_sets(quick) if sizes is None else sizes
     threads = thread_counts(quick)
     chosen = [p for p in problems if not quick or is_quick(p)]
@@ -80,12 +77,14 @@ def measure(
     report |= {"ceilings": [], "rows": []}
     for line in heading(report):
         show(line)
+    entries: dict[int, list[Entry]] = {}
     memory = hardware.working_memory(max(sizes))
     for size in sizes:
+        show(f"\nceilings, working set {human(size)}")
         best: dict[tuple[str, int], Sweep] = {}
-        show(f"\nworking set {human(size)}")
+        part = hardware.well_placed(memory, size)
         for count in threads:
-            sweeps = list(hardware.sweeps(size, count, memory=memory))
+            sweeps = list(hardware.sweeps(size, count, memory=part))
             rates = dict(zip((s.method for s in sweeps), hardware.rates(sweeps, 3), strict=True))
             report["ceilings"].append(
                 {"nbytes": size, "threads": count} | {m: r / 1e9 for m, r in rates.items()}
@@ -94,66 +93,26 @@ def measure(
                 best[sweep.kind, count] = sweep
             for line in ceiling_lines(report["ceilings"][-1]):
                 show(line)
+        entries[size] = [
+            Entry(
+                p,
+                size_of_first(p, size),
+                {n: best[p.ceiling, n] for n in threads},
+                rounds or rounds_of(quick, size == max(sizes)),
+            )
+            for p in chosen
+        ]
+    take_turns([entry for group in entries.values() for entry in group])
+    for size, group in entries.items():
+        show(f"\nworking set {human(size)}")
         show(ROW_TITLES)
-        for problem in chosen:
-            case = prepare(problem, size_of_first(problem, size))
+        for entry in group:
             for count in threads:
-                row = {
-                    "problem": problem.name,
-                    "function": problem.function,
-                    "dtype": problem.dtype,
-                    "layout": problem.layout,
-                    "working_set": size,
-                    "threads": count,
-                    "operations": problem.operations * next(iter(case.arrays.values())).size,
-                    "error_ulps": case.error,
-                    "right": case.error <= problem.bound,
-                }
-                ceiling = best[problem.ceiling, count]
-                with threads_set(count):
-                    row |= beside(case, ceiling, rounds, QUICK_PATIENCE if quick else PATIENCE)
+                row = {"working_set": size, "threads": count}
+                row |= entry.about | entry.rate(count)
                 report["rows"].append(row)
                 show(row_line(row))
     return report
-
-
-@contextmanager
-def threads_set(count: int) -> Iterator[None]:
-    """A number of threads for calls that do not name one."""
-    before = _launch.set_threads(count)
-    try:
-        yield
-    finally:
-        _launch.set_threads(before)
-
-
-def beside(case: Case, ceiling: Sweep, rounds: int, patience: float) -> dict[str, Any]:
-    """Rate of a call, and its ratio to the ceiling, from pairs taken in turn."""
-    calls, count = batch(case.call)
-    faults = page_faults()
-    pairs, quiet = hardware.paired(calls, ceiling, rounds, patience)
-    taken, ceilings = np.array(pairs).T
-    rates, reached = count * case.nbytes / taken, ceiling.nbytes / ceilings
-    p10, share, p90 = np.quantile(rates / reached, [0.1, 0.5, 0.9]).tolist()
-    return {
-        "nbytes": case.nbytes,
-        "gb_per_s": float(np.median(rates / 1e9)),
-        "ceiling": ceiling.method,
-        "ceiling_gb_per_s": float(np.median(reached / 1e9)),
-        "share": share,
-        "p10": p10,
-        "p90": p90,
-        "pairs": len(pairs),
-        "quiet": quiet,
-        "page_faults": None if faults is None else (page_faults() or 0) - faults,
-    }
-
-
-def batch(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
-    """As many calls in one as take long enough to be timed, and their number."""
-    call()
-    count = max(1, round(LEAST_TIMED / hardware.seconds(call)))
-    return (lambda: [call() for _ in range(count)]) if count > 1 else call, count
 
 
 # What is measured ---------------------------------------------------------------------------------
@@ -186,10 +145,21 @@ def thread_counts(quick: bool) -> list[int]:
     return sorted({1, most, *between})
 
 
+def rounds_of(quick: bool, largest: bool) -> int:
+    """Rounds in which a problem of some working set is visited."""
+    return (FEWEST_ROUNDS if largest else QUICK_ROUNDS) if quick else ROUNDS
+
+
 def size_of_first(problem: Problem, working_set: int) -> int:
     """Bytes of the first array of a problem that has a working set."""
     arrays = problem.arrays(1 << 15)
     return working_set * next(iter(arrays.values())).nbytes // counted(problem, arrays)
+
+
+def working_set(problem: Problem, nbytes: int) -> int:
+    """Bytes of the working set of a problem whose first array has a size."""
+    arrays = problem.arrays(1 << 15)
+    return nbytes * counted(problem, arrays) // next(iter(arrays.values())).nbytes
 
 
 def warnings(sizes: Sequence[int]) -> list[str]:
@@ -205,7 +175,13 @@ def warnings(sizes: Sequence[int]) -> list[str]:
 
 def first_calls(problem: Problem) -> float:
     """Seconds of the first calls on a small and a large array: compiling, or loading."""
-    return sum(prepare(problem, size).first_call for size in (1 << 12, 4 * _launch.PARALLEL_BYTES))
+    made = (problem.arrays(size) for size in (1 << 12, 4 * _launch.PARALLEL_BYTES))
+    return sum(hardware.seconds(functools.partial(call_first, problem, a)) for a in made)
+
+
+def call_first(problem: Problem, arrays: Arrays) -> None:
+    """Call what is to be timed, and before that what makes its output."""
+    case_of(problem, arrays, check=False).call()
 
 
 def first_touch(nbytes: int) -> dict[str, Any]:
@@ -218,18 +194,8 @@ def first_touch(nbytes: int) -> dict[str, Any]:
         "nbytes": nbytes,
         "seconds": first,
         "seconds_again": hardware.seconds(lambda: fresh.fill(1)),
-        "page_faults": None if before is None or after is None else after - before,
+        "page_faults": after - before,
     }
-
-
-def page_faults() -> int | None:
-    """Page faults of this process so far, None where they are not counted."""
-    with suppress(ImportError):
-        import resource
-
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        return usage.ru_minflt + usage.ru_majflt
-    return None
 
 
 # Two reports --------------------------------------------------------------------------------------

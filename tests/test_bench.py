@@ -2,6 +2,8 @@
 
 import json
 import math
+import threading
+import time
 from fractions import Fraction
 
 import exact
@@ -10,7 +12,7 @@ import pytest
 
 import rmsfast
 from bench import peers, ratios, scaling, table
-from rmsfast import hardware, machine, problems, roofline
+from rmsfast import hardware, machine, problems, roofline, visits
 from rmsfast.problems import PROBLEMS
 
 testing = pytest.importorskip("click.testing")
@@ -80,6 +82,19 @@ def test_largest_error_of_bfloat16_scaling_is_in_its_own_ulps():
     assert problems.largest_error(problem, {"x": x}, nan) == math.inf
 
 
+@pytest.mark.parametrize("unit", [-30, 3])
+def test_distance_is_the_difference_in_units(unit):
+    exact_value = Fraction(1, 3)
+    found = problems.distance(0.375, exact_value, unit)
+    assert found == float((Fraction(3, 8) - exact_value) / Fraction(2) ** unit)
+
+
+def test_mean_square_with_weights_is_exact():
+    x, weights = np.array([0.5, -3.0, 2.0**-20]), np.array([0.25, 2.0, 1.0])
+    expected = (Fraction(1, 16) + 18 + Fraction(1, 2**40)) / Fraction(13, 4)
+    assert problems.mean_square(x, weights) == expected
+
+
 # Machine ----------------------------------------------------------------------------------------
 
 
@@ -140,7 +155,8 @@ def test_warnings_are_none_where_the_largest_working_set_is_memory(monkeypatch):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("nbytes", [1, 3000, 1 << 16, 3 << 16])
 def test_sweeps_write_and_copy_their_working_set_and_no_more(monkeypatch, nbytes, threads):
-    monkeypatch.setattr(hardware, "LEAST_SWEPT", 1)
+    monkeypatch.setattr(hardware, "LEAST_SWEPT", 0)
+    monkeypatch.setattr(hardware, "LEAST_BYTES", 1)
     memory = hardware.working_memory(3 << 16, threads)
     for sweep in hardware.sweeps(nbytes, threads, memory=memory):
         memory[:] = 7
@@ -220,30 +236,107 @@ def test_agreeing_counts_ratios_that_may_be_one(low, high, agree):
     assert roofline.agreeing([{"low": low, "high": high}]) == agree
 
 
+SWEEP = hardware.Sweep("read, 1 row", "read", 1, 1, lambda: None)
+
+
 @pytest.mark.parametrize(
-    ("times", "alone", "pair", "quiet"),
-    [  # of (ceiling, call) turn by turn
-        ([(3.0, 0.5), (2.0, 0.3), (4.0, 0.4)], [True] * 3, (0.3, 2.0), True),
-        ([(3.0, 0.5), (2.0, 0.3), (4.0, 0.4)], [True, False, True], (0.3, 2.0), False),
-    ],
+    ("alone", "quiet"),
+    [((True, True, True), True), ((False, True, False), True), ((True, False, True), False)],
 )
-def test_paired_takes_the_best_of_turns(monkeypatch, times, alone, pair, quiet):
-    ceilings = iter([(turn[0], free) for turn, free in zip(times, alone, strict=True)])
-    calls = iter([0.0, 0.0, *(turn[1] for turn in times)])
+def test_pair_takes_the_best_of_turns(monkeypatch, alone, quiet):
+    ceilings = iter(zip([3.0, 2.0, 4.0], alone, strict=True))
+    calls = iter([0.5, 0.4, 0.3])
     monkeypatch.setattr(hardware, "busy_seconds", lambda _: next(ceilings))
     monkeypatch.setattr(hardware, "seconds", lambda _: next(calls))
-    ceiling = hardware.Sweep("read, 1 row", "read", 1, 1, lambda: None)
-    found = hardware.paired(lambda: None, ceiling, rounds=1, patience=0.0)
-    assert found == ([hardware.Pair(*pair)], quiet)
+    assert hardware.pair(lambda: None, SWEEP) == hardware.Pair(0.3, 2.0, quiet)
 
 
-def test_paired_takes_long_calls_once_a_pair(monkeypatch):
+def test_pair_takes_one_turn_of_long_calls(monkeypatch):
+    monkeypatch.setattr(hardware, "SHORT", 0.0)
     monkeypatch.setattr(hardware, "busy_seconds", lambda _: (2.0, True))
-    calls = iter([1.0, 2.0, 0.5, 0.25])
+    calls = iter([0.5])
     monkeypatch.setattr(hardware, "seconds", lambda _: next(calls))
-    ceiling = hardware.Sweep("read, 1 row", "read", 1, 1, lambda: None)
-    found = hardware.paired(lambda: None, ceiling, rounds=2)
-    assert found == ([hardware.Pair(0.5, 2.0), hardware.Pair(0.25, 2.0)], True)
+    assert hardware.pair(lambda: None, SWEEP) == hardware.Pair(0.5, 2.0, True)
+
+
+def test_seconds_each_times_many_short_calls_at_once(monkeypatch):
+    taken = iter([1e-4, 5e-5, 2e-4])
+    calls = []
+
+    def seconds(call):
+        call()
+        return next(taken)
+
+    monkeypatch.setattr(hardware, "seconds", seconds)
+    assert hardware.seconds_each(lambda: calls.append(1)) == pytest.approx(2e-4 / 10)
+    assert len(calls) == 2 + 10  # 10 of 50 us take as long as is needed
+
+
+def test_cpu_seconds_counts_other_threads_at_once():
+    def spin():
+        while not done.is_set():
+            pass
+
+    done = threading.Event()
+    spinning = threading.Thread(target=spin)
+    before, own = hardware.cpu_seconds(), time.thread_time()
+    spinning.start()
+    while hardware.cpu_seconds() - before <= 1.5 * (time.thread_time() - own):
+        pass  # for ever, if the clock told of this thread alone
+    done.set()
+    spinning.join()
+
+
+# Visits -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def disturbed(monkeypatch):
+    """The first pair of each call is disturbed, and half as fast; says what was called."""
+    calls = {}
+
+    def pair(call, _ceiling, _least):
+        calls.setdefault(id(call.func), []).append(call.keywords.get("x", call.args[0]))
+        first = len(calls[id(call.func)]) == 1
+        return hardware.Pair(4.0 if first else 2.0, 1.0, not first)
+
+    monkeypatch.setattr(hardware, "pair", pair)
+    return calls
+
+
+def entry(problem, rounds):
+    return visits.Entry(problem, SMALL, {1: SWEEP._replace(nbytes=SMALL)}, rounds)
+
+
+@pytest.mark.usefixtures("disturbed")
+def test_take_turns_makes_up_for_what_was_disturbed():
+    visited = entry(PLAIN[0], rounds=3)
+    visits.take_turns([visited])
+    assert [pair.quiet for pair in visited.pairs[1]] == [False, True, True, True]
+    found = visited.rate(1)
+    assert (found["share"], found["p10"], found["pairs"], found["quiet"]) == (0.5, 0.5, 3, True)
+
+
+def test_take_turns_ends_though_all_is_disturbed(monkeypatch):
+    monkeypatch.setattr(hardware, "pair", lambda *_: hardware.Pair(2.0, 1.0, False))
+    visited = entry(PLAIN[0], rounds=3)
+    visits.take_turns([visited])
+    assert len(visited.pairs[1]) == 6
+    assert not visited.rate(1)["quiet"]
+
+
+def test_take_turns_shares_arrays_in_a_round_and_makes_them_anew_in_the_next(disturbed):
+    rows, columns = (p for p in PROBLEMS if p.name in ("rms float32 rows", "rms float32 axis=0"))
+    assert rows.arrays is columns.arrays
+    visits.take_turns([entry(rows, 2), entry(columns, 2)])
+    [used] = disturbed.values()  # of one function
+    assert used[0] is used[1]
+    assert used[1] is not used[2]
+    np.testing.assert_array_equal(used[1], used[2])
+
+
+def test_quantiles_of_few_visits_are_the_extremes():
+    assert visits.quantiles([3.0, 1.0, 2.0, 5.0, 4.0]) == [1.0, 3.0, 5.0]
 
 
 @pytest.mark.parametrize(("least", "status"), [(None, 0), (0.6, 0), (0.7, 1)])

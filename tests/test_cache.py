@@ -171,7 +171,7 @@ def test_digest_changes_with_each_source(monkeypatch, name):
 
 
 def test_digest_covers_every_file_that_kernels_import():
-    pending, found = [f"{name}.py" for name in _launch.MODULES], set()
+    pending, found = [f"{name}.py" for name in (*_launch.MODULES, "_sweeps")], set()
     while pending:
         file = pending.pop()
         found.add(file)
