@@ -14,6 +14,7 @@ from rmsfast import _formats
 TILE, LEAST_TILE = 2048, 128
 WIDE_TILE = 1024  # of which lanes are shared among threads rather than that it is halved
 APART = (1 << 8) - 1  # all arrays out of place, no bytes swapped
+LINE = 64  # bytes
 SWAPPED = 8  # bit of `awkward` and `ragged` where those about byte order begin
 
 Strides = tuple[int, ...]
@@ -148,6 +149,14 @@ def along(values: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> 
     if values.ndim:
         values = values.reshape([n if k in axes else 1 for k, n in enumerate(shape)])
     return np.broadcast_to(values, shape)
+
+
+def lines(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of unknown content that begins a cache line."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.empty(nbytes + LINE, np.uint8)
+    start = -memory.ctypes.data % LINE
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def chosen(masks: list[tuple[np.ndarray, str]]) -> np.ndarray | None:

@@ -141,7 +141,7 @@ def apply_dose(
         _arguments.check_result(function, out, given, dtype)
         dosing.keep_apart(out)
     edit.refuse(alphas)
-    after = np.empty(given.shape, dtype) if out is None else out
+    after = _layout.lines(given.shape, dtype) if out is None else out
     result = after.reshape(dosing.shape)
     found = edit.run(alphas, result, report == "rows", _sums.streams(out, given))
     if report == "none":

@@ -29,7 +29,7 @@ PIECE = 16384  # bytes that a thread visits in one go, as one, two or four rows 
 HUGE_PAGE = 1 << 21
 # Seconds: a smaller working set is swept repeatedly, so that waking the threads does not count.
 LEAST_SWEPT = 0.00025
-LEAST_BYTES = 1 << 27  # swept at least, so that what a cache keeps has settled
+LEAST_BYTES = 1 << 26  # swept at least, so that what a cache keeps settles
 LEAST_TIMED = 0.0005  # seconds: shorter calls are timed many at a time
 PLACES = 8  # in which a small working set is tried
 THREADS = "/proc/self/task"  # a folder for each thread of the process
@@ -38,6 +38,7 @@ STEPS = 1_000_000  # of a loop that calculates
 TURNS = 3  # of a call and the ceiling, of which the best make a pair
 # Seconds: where it takes longer it counts little that threads wake, and what caches held before.
 WAKING = 0.005
+SETTLING = 3  # passes until a last-level cache keeps what others had driven from it
 SHORT = 0.02  # seconds of a pair from which on it has no further turn
 # Share of its CPUs that a sweep must have had for its time to say something about the machine.
 BUSY = 0.9
@@ -267,11 +268,12 @@ def turns(turn: Callable[[], T]) -> list[T]:
 def seconds_each(call: Callable[[], object], least: float = LEAST_TIMED) -> float:
     """Wall time of a call; of one that takes less than the least time, in as many in a row.
 
-    A short call counts the second time, as a sweep does.
+    A short call counts once caches have settled, as a sweep does.
     """
     taken = seconds(call)
     if taken < WAKING:
-        taken = seconds(call)
+        for _ in range(SETTLING):
+            taken = seconds(call)
         count = math.ceil(least / taken)
         if count > 1:
             taken = seconds(lambda: [call() for _ in range(count)]) / count
@@ -281,9 +283,9 @@ def seconds_each(call: Callable[[], object], least: float = LEAST_TIMED) -> floa
 def busy_seconds(sweep: Sweep) -> tuple[float, bool]:
     """Wall time of a sweep, and whether its threads had their CPUs to themselves meanwhile.
 
-    A short sweep counts the second time, when threads are awake and caches have settled.
+    A short sweep counts once threads are awake and caches have settled.
     """
-    for _ in range(2):
+    for _ in range(1 + SETTLING):
         cpu = cpu_seconds()
         wall = seconds(sweep.run)
         busy = cpu_seconds() - cpu >= BUSY * sweep.threads * wall

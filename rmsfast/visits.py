@@ -99,14 +99,15 @@ class Entry:
 
 def take_turns(entries: Sequence[Entry]) -> None:
     """Visit each entry once a round; a disturbed one in up to `TRIES` times as many rounds."""
-    sharing: dict[tuple[Any, int], list[Entry]] = {}
+    sharing: dict[tuple[Any, int, bool], list[Entry]] = {}
     for entry in entries:
-        sharing.setdefault((entry.problem.arrays, entry.nbytes), []).append(entry)
+        writes = entry.problem.out == "x"  # over arrays that others are to find as they were made
+        sharing.setdefault((entry.problem.arrays, entry.nbytes, writes), []).append(entry)
     places = np.random.default_rng(0)
     for number in range(TRIES * max(entry.rounds for entry in entries)):
         # Where arrays lie decides how well a cache holds them: here elsewhere in each round.
         before_them = np.empty(16 * int(places.integers(PLACES)), np.uint8)
-        for (make, nbytes), group in sharing.items():
+        for (make, nbytes, _), group in sharing.items():
             visited = [e for e in group if e.is_due(number)]
             arrays = make(nbytes) if visited else {}
             for entry in visited:
