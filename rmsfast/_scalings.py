@@ -277,37 +277,15 @@ def scale_elements(writes, single, cast, result, g, apart, step, offset, streami
             before, after = parted(s)
             factor = (h, low, before, after)
             write_piece(
-                single,
-                cast,
-                result,
-                g,
-                apart,
-                row,
-                first,
-                n,
-                factor,
-                offset,
-                streaming,
-                memory,
+                single, cast, result, g, apart, row, first, n, factor, offset, streaming, memory,
                 pending,
-            )
+            )  # fmt: skip
         else:
             factor = (1.0, 0.0, 1.0, 1.0)
             write_piece(
-                writes,
-                cast,
-                result,
-                g,
-                apart,
-                row,
-                first,
-                n,
-                factor,
-                offset,
-                streaming,
-                memory,
+                writes, cast, result, g, apart, row, first, n, factor, offset, streaming, memory,
                 pending,
-            )
+            )  # fmt: skip
     if streaming:
         write_pending(pending)
         fence()

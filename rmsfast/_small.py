@@ -26,9 +26,8 @@ Side = tuple[np.dtype, tuple[int, ...], tuple[int, ...]]
 # plan where the kernels do not see arrays as they are, or the roots are not the result.
 Call = tuple[int, Callable[..., None], _launch.Args, int, int, np.dtype, "Reduction | None"]
 
-_calls: dict[
-    tuple[Any, ...], Call
-] = {}  # by axis, format and arrays, else with the default options
+# By axis, format and arrays; else with the default options.
+_calls: dict[tuple[Any, ...], Call] = {}
 
 
 def plain(axis: Any, format: Any, threads: Any) -> bool:
