@@ -9,7 +9,8 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _layout
 from rmsfast._dosing import LINE, STORAGE, parted
-from rmsfast._small import ALONE, first_row, reduced
+from rmsfast._small import first_row
+from rmsfast._small_reductions import ALONE, reduced
 
 WAY = (0, 0, 0, 0, 1, 0)  # to nearest, the edit in float32, cast first: see _doses.dose_run
 NOTHING = np.zeros(0)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _arguments, _launch, _layout, _ratios, _small, _sums
+from rmsfast import _arguments, _launch, _layout, _ratios, _small_reductions, _sums
 from rmsfast._inputs import Inputs
 
 Axis = int | tuple[int, ...] | None
@@ -72,7 +72,9 @@ def rms(
     array([2.5, 2.5])
     """
     if where is weights is None and nan_policy == "propagate":
-        result = _small.reduced(x, _small.ALONE, axis, keepdims, dtype, out, format, threads)
+        result = _small_reductions.reduced(
+            x, _small_reductions.ALONE, axis, keepdims, dtype, out, format, threads
+        )
         if result is not None:
             return result
     inputs = Inputs(
@@ -137,7 +139,7 @@ def rmse(
     np.float64(5.0)
     """
     if where is weights is None and nan_policy == "propagate":
-        result = _small.reduced(x, x_hat, axis, keepdims, dtype, out, format, threads)
+        result = _small_reductions.reduced(x, x_hat, axis, keepdims, dtype, out, format, threads)
         if result is not None:
             return result
     inputs = Inputs(
@@ -213,7 +215,7 @@ def relative_rmse(
     _arguments.check_choice(function, "zero", zero, _ratios.ZERO)
     named = type(reference) is str and reference in _ratios.REFERENCES
     if named and where is weights is None and nan_policy == "propagate":
-        result = _small.related(
+        result = _small_reductions.related(
             x, x_hat, reference, zero, axis, keepdims, dtype, out, format, threads
         )
         if result is not None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _small
+from rmsfast import _small_scalings
 from rmsfast._scaled import CASTS, EPS_MODES, Scaled
 
 Axis = int | tuple[int, ...] | None
@@ -68,7 +68,9 @@ def unit_rms(
     array([1.2, 1.6, 0. , 0. ])
     """
     if where is dtype is None and return_rms is False:
-        result = _small.scaled(x, axis, "PLAIN", zero=zero, out=out, format=format, threads=threads)
+        result = _small_scalings.scaled(
+            x, axis, "PLAIN", zero=zero, out=out, format=format, threads=threads
+        )
         if result is not None:
             return result
     scaled = Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
@@ -124,7 +126,7 @@ def scale_to_rms(
            [-2., -2.]])
     """
     if where is dtype is None and return_rms is False:
-        result = _small.scaled(
+        result = _small_scalings.scaled(
             x, axis, "PLAIN", zero=zero, target=target, out=out, format=format, threads=threads
         )
         if result is not None:
@@ -194,7 +196,7 @@ def rms_norm(
     array([1.2, 1.6, 0. , 0. ])
     """
     if dtype is None and return_rms is False and eps_mode in EPS_MODES and cast in CASTS:
-        result = _small.normalized(
+        result = _small_scalings.normalized(
             x, gain, eps, axis, gain_offset, cast, eps_mode, out=out, format=format, threads=threads
         )
         if result is not None:

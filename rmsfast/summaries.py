@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rmsfast import _launch, _reports, _small
+from rmsfast import _launch, _reports, _small_summaries
 from rmsfast._inputs import Inputs
 from rmsfast._reports import COMPARE, DESCRIBE
 from rmsfast.reference.summaries import Comparison, Description
@@ -78,7 +78,9 @@ def describe(
     """
     plain = where is None and format is None and threads is None and nan_policy == "propagate"
     if plain and type(x) is np.ndarray:
-        found = _small.summary(DESCRIBE.blocks, (DESCRIBE.reals, DESCRIBE.counts), axis, x)
+        found = _small_summaries.summary(
+            DESCRIBE.blocks, (DESCRIBE.reals, DESCRIBE.counts), axis, x
+        )
         if found is not None:
             return _reports.description(*found)
     inputs = _inputs("describe", (x,), axis, where, nan_policy, format, threads)
@@ -147,7 +149,9 @@ def compare(
     """
     plain = where is None and format is None and threads is None and nan_policy == "propagate"
     if plain and type(x) is type(x_hat) is np.ndarray:
-        found = _small.summary(COMPARE.blocks, (COMPARE.reals, COMPARE.counts), axis, x, x_hat)
+        found = _small_summaries.summary(
+            COMPARE.blocks, (COMPARE.reals, COMPARE.counts), axis, x, x_hat
+        )
         if found is not None:
             return _reports.comparison(*found)
     inputs = _inputs("compare", (x, x_hat), axis, where, nan_policy, format, threads)

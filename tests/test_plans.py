@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rmsfast
-from rmsfast import _small
+from rmsfast import _small, _small_reductions, _small_scalings
 
 X = np.random.default_rng(3).standard_normal((6, 5, 40)).astype(np.float32)
 CODES = (X.view(np.uint32) >> 16).astype(np.uint16)
@@ -18,6 +18,11 @@ LAYOUTS = {
     "wide": X.astype(np.float64),
     "swapped": X.astype(">f4"),
 }
+SHORT_WAYS = [
+    (_small_reductions, "reduced"),
+    (_small_reductions, "related"),
+    (_small_scalings, "scaled"),
+]
 
 
 @pytest.fixture
@@ -25,8 +30,8 @@ def the_long_way(monkeypatch):
     """A function that makes every plain call go the long way from then on."""
 
     def turn():
-        for name in ("reduced", "related", "scaled"):
-            monkeypatch.setattr(_small, name, lambda *_args, **_options: None)
+        for module, name in SHORT_WAYS:
+            monkeypatch.setattr(module, name, lambda *_args, **_options: None)
 
     return turn
 
@@ -177,12 +182,12 @@ def test_rms_norm_refuses_a_read_only_array_in_place():
 
 
 def test_rms_of_one_kind_of_array_is_planned_once():
-    _small._calls.clear()
-    _small.reduction.cache_clear()
+    _small_reductions._calls.clear()
+    _small_reductions.reduction.cache_clear()
     for _ in range(3):
         rmsfast.rms(ROW)
         rmsfast.rms(2 * ROW, axis=0)
-    assert _small.reduction.cache_info().misses == 2
+    assert _small_reductions.reduction.cache_info().misses == 2
 
 
 def test_rms_of_more_kinds_of_arrays_than_are_kept_is_that_of_each(monkeypatch):
@@ -194,5 +199,5 @@ def test_rms_of_more_kinds_of_arrays_than_are_kept_is_that_of_each(monkeypatch):
 
 def test_plan_of_complex_rows_reads_both_parts_side_by_side():
     z = np.zeros((6, 40), np.complex64)
-    plan = _small.reduction(-1, False, None, None, (z.dtype, z.shape, z.strides)).plan
+    plan = _small_reductions.reduction(-1, False, None, None, (z.dtype, z.shape, z.strides)).plan
     assert (plan.length, plan.awkward) == (80, 0)
