@@ -105,12 +105,12 @@ def fit(counts: Sequence[int], times: Sequence[float]) -> tuple[float, float, fl
 @contextmanager
 def parallel_from(nbytes: int) -> Iterator[None]:
     """Another size from which calls run in parallel."""
-    before = _launch.PARALLEL_BYTES
-    _launch.PARALLEL_BYTES = nbytes
+    before = _launch.AWAKE_BYTES, _launch.PARALLEL_BYTES
+    _launch.AWAKE_BYTES = _launch.PARALLEL_BYTES = nbytes
     try:
         yield
     finally:
-        _launch.PARALLEL_BYTES = before
+        _launch.AWAKE_BYTES, _launch.PARALLEL_BYTES = before
 
 
 def crossover(name: str, rounds: int) -> dict[str, Any]:

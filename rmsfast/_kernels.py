@@ -17,7 +17,7 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from rmsfast._compiler import Compiler, run_entry
+from rmsfast._compiler import Compiler, exchange_threads, run_entry
 from rmsfast._lanes import (
     accumulate,
     cleared,
@@ -482,8 +482,13 @@ def roots(partials, out, flags, begin, end):
 
 
 @njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
-def in_parallel(entry, args, begin, end, share):
-    """Run units begin to end of a kernel, `share` of them at a time, on Numba's threads."""
+def in_parallel(entry, args, begin, end, share, threads):
+    """Run units begin to end of a kernel, `share` of them at a time, on some of Numba's threads.
+
+    The caller's number of them stays.
+    """
+    before = exchange_threads(threads)
     for k in prange((end - begin + share - 1) // share):
         first = begin + k * share
         run_entry(entry, args, first, min(first + share, end))
+    exchange_threads(before)

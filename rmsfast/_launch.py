@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from time import perf_counter
 from types import ModuleType
 from typing import Any
 
@@ -40,9 +41,11 @@ MODULES = (  # those that define kernels
     "_window_kernels",
 )
 # Less work is done sooner than a second thread is woken: measured by bench/scaling.py on two CPUs,
-# threads pay from 0.4 to 2.4 MiB in calls back to back, and from 2.1 to 9.8 MiB in calls after a
-# pause, when the threads have gone to sleep.
+# threads pay from 2.1 to 9.8 MiB in calls after a pause, and from 0.5 MiB while they are awake.
 PARALLEL_BYTES = 1 << 21
+AWAKE_BYTES = 3 << 18
+AWAKE = 0.001  # seconds that threads look for more work before they sleep; GNU OpenMP's 2 or more
+WORTH_WAKING = 1 << 26  # bytes of calls that follow one another so soon, after which more will come
 SHARE_BYTES = 1 << 18  # work handed to a thread at a time
 SLICE_BYTES = 1 << 27  # work of a thread between two looks at Ctrl-C
 
@@ -53,8 +56,11 @@ _modules: tuple[ModuleType, ...] | None = None  # empty where Numba cannot be ha
 _compiled: dict[tuple[Any, Hashable], Callable[..., None]] = {}
 _threads: int | None = None  # as chosen by set_num_threads
 _may_start = True  # whether parallel regions may be entered in this process
-_started = False
+_started = 0  # threads of Numba's, once it has some
 _warned = False
+_awake_until = 0.0  # when threads that no one calls go to sleep
+_follow_until = 0.0  # until when a call follows the last one
+_followed = 0  # bytes of such calls on one thread
 
 
 # --------------------------------------------------------------------------------- loading
@@ -146,17 +152,27 @@ def set_threads(threads: int | None) -> int | None:
 
 def threads_for(threads: int | None) -> int:
     """Threads for a call that asked for so many, or left it open."""
-    available = thread_limits()[0][0]
+    available = int(min(free_processors()[0], lasting_limit()))
     return min(threads or _threads or available, available)
 
 
 def thread_limits() -> list[tuple[int, str]]:
     """List what bounds the number of threads, and the name of it, the tightest first."""
+    return sorted((free_processors(), *lasting_limits()), key=lambda limit: limit[0])
+
+
+def free_processors() -> tuple[int, str]:
+    """Number of processors that this process may run on at present, and what bounds it."""
     try:
-        free = len(os.sched_getaffinity(0)), "processor affinity"
+        return len(os.sched_getaffinity(0)), "processor affinity"
     except AttributeError:
-        free = os.cpu_count() or 1, "processors"
-    return sorted((free, *lasting_limits()), key=lambda limit: limit[0])
+        return os.cpu_count() or 1, "processors"
+
+
+@cache
+def lasting_limit() -> float:
+    """Return the tightest of the bounds that hold as long as the process."""
+    return min((count for count, _ in lasting_limits()), default=math.inf)
 
 
 @cache
@@ -221,20 +237,48 @@ def launch(
 
     `key` as for `compiled`.
     """
-    whole = (*args, 0, units)
-    run = compiled(kernel(name), whole, key)
-    if units * unit_bytes < PARALLEL_BYTES:
-        run(*whole)
-        return
+    run = compiled(kernel(name), (*args, 0, units), key)
+    if share_pays(units * unit_bytes):
+        run_shared(run, args, units, unit_bytes, threads, share_bytes)
+    else:
+        run(*args, 0, units)
+
+
+def share_pays(nbytes: int) -> bool:
+    """Whether many threads do so much work sooner than one, the time to wake them included."""
+    global _follow_until, _followed
+    if not AWAKE_BYTES <= nbytes < PARALLEL_BYTES:
+        return nbytes >= PARALLEL_BYTES
+    now = perf_counter()
+    if now < _awake_until:
+        return True
+    # Whether more calls follow is not known. To wake threads once as much time was lost without
+    # them as that takes is never twice as slow as what was best.
+    if now > _follow_until:
+        _followed = 0
+    _follow_until = now + AWAKE
+    _followed += nbytes
+    return _followed >= WORTH_WAKING
+
+
+def run_shared(
+    run: Callable[..., None],
+    args: Args,
+    units: int,
+    unit_bytes: int,
+    threads: int | None,
+    share_bytes: int = SHARE_BYTES,
+) -> None:
+    """Run compiled code on units 0 to `units`, by many threads if there are some."""
     workers = threads_for(threads) if _may_start else 1
     step = max(1, SLICE_BYTES // max(1, unit_bytes)) * workers
     for begin in range(0, units, step):
         end = min(begin + step, units)
-        if workers > 1 and end - begin > 1 and _region.acquire(blocking=False):
+        if workers > 1 and end - begin > 1 and _region.acquire(False):
             try:
-                if _start_threads():
-                    share = min(share_bytes // max(1, unit_bytes), -(-(end - begin) // workers))
-                    _in_parallel(run, args, begin, end, max(1, share), workers)
+                if there := _started or _start_threads():
+                    most = max(1, share_bytes // max(1, unit_bytes))
+                    _in_parallel(run, args, begin, end, most, min(workers, there))
                     continue
             finally:
                 _region.release()
@@ -247,24 +291,14 @@ def parallel_region() -> threading.Lock:
 
 
 def _in_parallel(
-    run: Callable[..., None], args: Args, begin: int, end: int, share: int, workers: int
+    run: Callable[..., None], args: Args, begin: int, end: int, most: int, workers: int
 ) -> None:
-    """Run a kernel on many threads; the caller's number of Numba threads stays."""
-    import numba
-
-    job = _job()
-    job[1], job[2], job[3] = begin, end, share
-    whole = (*args, -1, job.buffer_info()[0])
-    before = numba.get_num_threads()
-    wanted = min(workers, numba.config.NUMBA_NUM_THREADS)
-    if wanted == before:
-        run(*whole)
-        return
-    numba.set_num_threads(wanted)
-    try:
-        run(*whole)
-    finally:
-        numba.set_num_threads(before)
+    """Run a kernel on many threads, which take as many shares each, of `most` units at most."""
+    global _awake_until
+    job, shares = _job(), workers * -(-(end - begin) // (most * workers))
+    job[1], job[2], job[3], job[4] = begin, end, -(-(end - begin) // shares), workers
+    run(*args, -1, job.buffer_info()[0])
+    _awake_until = perf_counter() + AWAKE
 
 
 @cache
@@ -273,15 +307,13 @@ def _job() -> "array[int]":
     from rmsfast._compiler import address
 
     loop = kernel("in_parallel")
-    compiled(loop, (0,) * 5)
-    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0])
+    compiled(loop, (0,) * 6)
+    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0, 0])
 
 
-def _start_threads() -> bool:
-    """Start Numba's threads, False where it has none to offer."""
+def _start_threads() -> int:
+    """Start Numba's threads, and return how many; 0 where it has none to offer."""
     global _started, _may_start
-    if _started:
-        return True
     import multiprocessing
 
     import numba
@@ -290,7 +322,7 @@ def _start_threads() -> bool:
         undecided = multiprocessing.get_start_method(allow_none=True) is None
         try:
             numba.get_num_threads()
-            _started = True
+            _started = int(numba.config.NUMBA_NUM_THREADS)
         except ValueError as error:
             _may_start = False
             _warn(f"Numba has no threads ({' '.join(str(error).split())}): rmsfast uses one")

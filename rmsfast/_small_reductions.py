@@ -11,8 +11,8 @@ from rmsfast._small import Prepare, Side, first_row, in_c_order, nbytes, plain, 
 
 ALONE = object()  # in place of a second array
 CODED_BYTES = 1 << 13  # arrays of codes that are sooner converted than others, which takes longer
-# Bytes, and what runs on one thread: with which arguments, units, rows, dtype of the roots; the
-# plan where the kernels do not see arrays as they are, or the roots are not the result.
+# Bytes, compiled code with its arguments and units, rows, dtype of the roots; the plan where the
+# kernels do not see arrays as they are, or the roots are not the result.
 Call = tuple[int, Callable[..., None], _launch.Args, int, int, np.dtype, "Reduction | None"]
 
 # By axis, format and arrays; else with the default options.
@@ -35,7 +35,7 @@ class Reduction(NamedTuple):
     as_is: bool  # whether the roots are the result
     task: _sums.Task | None
     key: tuple[Any, ...]
-    call: list[Call]  # once it was called, if one thread does the task
+    call: list[Call]  # once it was called, if one kernel does the task
 
 
 def reduced(
@@ -58,29 +58,34 @@ def reduced(
         elif type(x) is type(y) is np.ndarray:
             key = axis, format, x.dtype, x.shape, x.strides, y.dtype, y.shape, y.strides
         call = _calls.get(key)
-    if call is None or call[0] >= _launch.PARALLEL_BYTES:
+    if call is None:
         arrays = (x,) if y is ALONE else (x, y)
         found = known(arrays, axis, keepdims, dtype, out, format, threads)
         if found is None:
             return None
-        if call is not None or not found.call or found.call[0][0] >= _launch.PARALLEL_BYTES:
+        if not found.call:
             return first_reduced(found, arrays, out, threads, key)
         call = found.call[0]
-    _, run, args, units, rows, roots_dtype, other = call
+    nbytes, run, args, units, rows, roots_dtype, other = call
     roots, found = np.empty(rows, roots_dtype), found or other
+    seen: tuple[np.ndarray | None, ...]
     if found is None:
         seen = x[0], None if y is ALONE else y[0], None, None, None
+    else:
+        seen = views(found, (x,) if y is ALONE else (x, y))
+    if nbytes >= _launch.AWAKE_BYTES and _launch.share_pays(nbytes):
+        _launch.run_shared(run, (seen, *args, roots, None), units, nbytes // units, threads)
+    else:
         run(seen, *args, roots, None, 0, units)
+    if found is None or (found.as_is and out is None):
         return roots
-    arrays = (x,) if y is ALONE else (x, y)
-    run(views(found, arrays), *args, roots, None, 0, units)
-    return roots if found.as_is and out is None else finished(found, roots, out)
+    return finished(found, roots, out)
 
 
 def first_reduced(
     found: Reduction, arrays: tuple[Any, ...], out: Any, threads: int | None, key: tuple[Any, ...]
 ) -> Any:
-    """As `reduced`, where the call is not kept yet, or done by many threads."""
+    """As `reduced`, where the call is not kept yet, or is not of one kernel."""
     seen, roots = views(found, arrays), np.empty(found.plan.rows, found.roots)
     if found.task is None:
         walk = _layout.Walk(seen, found.wide, found.plan)
@@ -89,14 +94,13 @@ def first_reduced(
         name, args, units, unit_bytes = found.task
         whole = (seen, *args, roots, None)
         _launch.launch(name, whole, units, unit_bytes, threads, found.key)
-        if units * unit_bytes < _launch.PARALLEL_BYTES:
-            run = _launch.compiled(_launch.kernel(name), whole, found.key)
-            other = None if found.in_rows and found.as_is else found
-            found.call[:] = [(units * unit_bytes, run, args, units, len(roots), found.roots, other)]
-            if len(_calls) >= _small.KEPT:
-                _calls.clear()
-            if key:
-                _calls[key] = found.call[0]
+        run = _launch.compiled(_launch.kernel(name), whole, found.key)
+        other = None if found.in_rows and found.as_is else found
+        found.call[:] = [(units * unit_bytes, run, args, units, len(roots), found.roots, other)]
+        if len(_calls) >= _small.KEPT:
+            _calls.clear()
+        if key:
+            _calls[key] = found.call[0]
     return finished(found, roots, out)
 
 

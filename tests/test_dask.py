@@ -653,6 +653,7 @@ def test_normalize_on_a_cluster_writes_what_one_process_does(arrays, tmp_path, c
 
 def test_call_in_a_task_stays_on_its_thread(monkeypatch, arrays):
     monkeypatch.setattr(rmsfast._launch, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(rmsfast._launch, "AWAKE_BYTES", 0)
     monkeypatch.setattr(rmsfast._launch, "_in_parallel", None)
     x = arrays[0]
     lazily.rms(cut(x, (1, 34))).compute()

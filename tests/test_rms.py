@@ -410,6 +410,7 @@ def test_rms_any_thread_count_gives_same_bits(dtype, shape, axis, monkeypatch):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16], ids=name_of)
 def test_rms_columns_whose_lanes_are_shared_give_bits_of_rows(dtype, parts, monkeypatch):
     monkeypatch.setattr(_launch, "PARALLEL_BYTES", 1)
+    monkeypatch.setattr(_launch, "AWAKE_BYTES", 1)
     monkeypatch.setattr(_sums, "lane_parts", lambda *_: parts)
     x = make((16_500, 21), dtype)
     assert_same_bits(rms(x, axis=0), rms(np.ascontiguousarray(x.T)))

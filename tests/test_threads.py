@@ -63,6 +63,51 @@ def test_rms_gives_the_region_back():
     assert not _launch._region.locked()
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still at the time in its list, and threads that sleep."""
+    now = [100.0]
+    monkeypatch.setattr(_launch, "perf_counter", lambda: now[0])
+    for name in ("_awake_until", "_follow_until", "_followed"):
+        monkeypatch.setattr(_launch, name, 0)
+    return now
+
+
+@pytest.mark.usefixtures("clock")
+def test_share_pays_for_a_call_of_megabytes_only():
+    assert _launch.share_pays(_launch.PARALLEL_BYTES)
+    assert not _launch.share_pays(_launch.PARALLEL_BYTES - 1)
+
+
+def test_share_pays_for_less_while_threads_are_awake(clock):
+    check_large()
+    assert _launch.share_pays(_launch.AWAKE_BYTES)
+    assert not _launch.share_pays(_launch.AWAKE_BYTES - 1)
+    clock[0] += 2 * _launch.AWAKE
+    assert not _launch.share_pays(_launch.AWAKE_BYTES)
+
+
+def test_share_pays_where_many_calls_follow_one_another(clock):
+    alone = 0
+    while not _launch.share_pays(_launch.AWAKE_BYTES):
+        clock[0] += _launch.AWAKE / 2
+        alone += _launch.AWAKE_BYTES
+    assert alone < _launch.WORTH_WAKING <= alone + _launch.AWAKE_BYTES
+
+
+def test_share_pays_for_none_of_many_calls_with_pauses(clock):
+    for _ in range(_launch.WORTH_WAKING // _launch.AWAKE_BYTES + 1):
+        clock[0] += 2 * _launch.AWAKE
+        assert not _launch.share_pays(_launch.AWAKE_BYTES)
+
+
+def test_rms_of_calls_that_follow_one_another_gives_same_bits():
+    x = np.random.default_rng(5).standard_normal((300, 1024), np.float32)
+    check_large()
+    shared = [rmsfast.rms(x) for _ in range(3)]
+    assert len({found.tobytes() for found in [*shared, rmsfast.rms(x, threads=1)]}) == 1
+
+
 def test_rms_leaves_the_number_of_numba_threads(on_layer):
     assert on_layer[1]["threads"] == 1
 
