@@ -482,13 +482,13 @@ def roots(partials, out, flags, begin, end):
 
 
 @njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
-def in_parallel(entry, args, begin, end, share, threads):
-    """Run units begin to end of a kernel, `share` of them at a time, on some of Numba's threads.
+def in_parallel(entry, args, begin, end, threads):
+    """Run units begin to end of a kernel on some of Numba's threads, a run of them on each.
 
-    The caller's number of them stays.
+    The caller's number of threads stays. More and shorter runs take up to a tenth longer.
     """
     before = exchange_threads(threads)
-    for k in prange((end - begin + share - 1) // share):
-        first = begin + k * share
-        run_entry(entry, args, first, min(first + share, end))
+    for k in prange(threads):
+        first = begin + (end - begin) * k // threads
+        run_entry(entry, args, first, begin + (end - begin) * (k + 1) // threads)
     exchange_threads(before)

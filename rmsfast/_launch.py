@@ -1,7 +1,7 @@
 """How compiled kernels are found, compiled and run.
 
-A kernel does a range of *units*: rows, blocks or tiles. One loop under `prange` hands out
-ranges to threads. Only one such parallel region runs at a time in a process: whoever finds
+A kernel does a range of *units*: rows, blocks or tiles. One loop under `prange` gives each thread
+a range. Only one such parallel region runs at a time in a process: whoever finds
 it taken, and every child forked from a process that had started Numba's threads, calls the
 kernel for all units, which gives the same bits.
 
@@ -46,7 +46,6 @@ PARALLEL_BYTES = 1 << 21
 AWAKE_BYTES = 3 << 18
 AWAKE = 0.001  # seconds that threads look for more work before they sleep; GNU OpenMP's 2 or more
 WORTH_WAKING = 1 << 26  # bytes of calls that follow one another so soon, after which more will come
-SHARE_BYTES = 1 << 18  # work handed to a thread at a time
 SLICE_BYTES = 1 << 27  # work of a thread between two looks at Ctrl-C
 
 Args = tuple[Any, ...]
@@ -231,7 +230,6 @@ def launch(
     unit_bytes: int,
     threads: int | None = None,
     key: Hashable = None,
-    share_bytes: int = SHARE_BYTES,
 ) -> None:
     """Run a kernel on units 0 to `units`, in slices short enough to interrupt.
 
@@ -239,7 +237,7 @@ def launch(
     """
     run = compiled(kernel(name), (*args, 0, units), key)
     if share_pays(units * unit_bytes):
-        run_shared(run, args, units, unit_bytes, threads, share_bytes)
+        run_shared(run, args, units, unit_bytes, threads)
     else:
         run(*args, 0, units)
 
@@ -262,12 +260,7 @@ def share_pays(nbytes: int) -> bool:
 
 
 def run_shared(
-    run: Callable[..., None],
-    args: Args,
-    units: int,
-    unit_bytes: int,
-    threads: int | None,
-    share_bytes: int = SHARE_BYTES,
+    run: Callable[..., None], args: Args, units: int, unit_bytes: int, threads: int | None
 ) -> None:
     """Run compiled code on units 0 to `units`, by many threads if there are some."""
     workers = threads_for(threads) if _may_start else 1
@@ -277,8 +270,7 @@ def run_shared(
         if workers > 1 and end - begin > 1 and _region.acquire(False):
             try:
                 if there := _started or _start_threads():
-                    most = max(1, share_bytes // max(1, unit_bytes))
-                    _in_parallel(run, args, begin, end, most, min(workers, there))
+                    _in_parallel(run, args, begin, end, min(workers, there, end - begin))
                     continue
             finally:
                 _region.release()
@@ -291,12 +283,12 @@ def parallel_region() -> threading.Lock:
 
 
 def _in_parallel(
-    run: Callable[..., None], args: Args, begin: int, end: int, most: int, workers: int
+    run: Callable[..., None], args: Args, begin: int, end: int, workers: int
 ) -> None:
-    """Run a kernel on many threads, which take as many shares each, of `most` units at most."""
+    """Run a kernel on many threads, each on one run of the units."""
     global _awake_until
-    job, shares = _job(), workers * -(-(end - begin) // (most * workers))
-    job[1], job[2], job[3], job[4] = begin, end, -(-(end - begin) // shares), workers
+    job = _job()
+    job[1], job[2], job[3] = begin, end, workers
     run(*args, -1, job.buffer_info()[0])
     _awake_until = perf_counter() + AWAKE
 
@@ -307,8 +299,8 @@ def _job() -> "array[int]":
     from rmsfast._compiler import address
 
     loop = kernel("in_parallel")
-    compiled(loop, (0,) * 6)
-    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0, 0])
+    compiled(loop, (0,) * 5)
+    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0])
 
 
 def _start_threads() -> int:

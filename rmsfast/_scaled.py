@@ -236,8 +236,7 @@ class _Job:
         )
         args += (plan.length, self.mode, self.eps, fill, _targets(targets, plan), self.offset)
         args += (sizes, self.streaming)
-        share = _sums.SCALED_BYTES
-        _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, share_bytes=share)
+        _launch.launch("scale_rows", args, plan.rows, row_bytes, threads)
 
     def _elements(
         self, sums: _layout.Walk, targets: np.ndarray, zero: str, sizes: np.ndarray | None

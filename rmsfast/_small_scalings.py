@@ -72,8 +72,7 @@ def scaled(
     mode = getattr(_launch.kernel_module("_scalings"), mode)
     args += (plan.length, mode, eps, fill, targets, offset)
     args += (None, _sums.streams(out, x))
-    types, share = (key, found.gain, cast), _sums.SCALED_BYTES
-    _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, types, share)
+    _launch.launch("scale_rows", args, plan.rows, row_bytes, threads, (key, found.gain, cast))
     return result
 
 

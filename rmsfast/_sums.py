@@ -12,8 +12,6 @@ from rmsfast._partial import BLOCK, LANES, WIDTH
 # Flags, True or None: omit NaN, exact sums, extents (mean, least, largest) for squares.
 How = tuple[bool | None, bool | None, bool | None]
 STREAMING_BYTES = 1 << 22  # larger results of scalings may go past the caches
-# Work of scalings handed to a thread at a time: before its first rows are written they are summed.
-SCALED_BYTES = 1 << 21
 CACHED_BYTES = 1 << 22  # of input: in the level 2 caches from one walk to the next
 PIECE_ROWS = 1 << 15  # rows whose partials are kept at a time
 SPLIT_NUMBERS = 1 << 20  # of columns that are read from memory, and lanes shared among threads

@@ -20,7 +20,7 @@ from rmsfast._partial import WIDTH as WIDTH
 
 SCRATCH = 1024  # elements copied at a time where a row does not lie side by side
 # Bytes: the next rows are on their way to the level 2 and 1 caches while one is summed.
-AHEAD_FAR, AHEAD_NEAR = 12288, 1024
+AHEAD_FAR, AHEAD_NEAR = 4096, 1024
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 HALF, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
