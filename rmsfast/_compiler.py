@@ -6,8 +6,9 @@ call are *parts* here: they are linked into their callers as they are.
 
 A kernel takes arguments of many types; its *entry* takes them at one address. So one loop
 under `prange`, compiled once, runs every kernel on many threads. Called for units from -1 to the
-address of a *job* (words: the address of that loop, begin, end, threads), a kernel stores its
-arguments, and hands them and its entry to the loop.
+address of a *job* (words: the address of that loop, begin, end, threads, whether these may be
+asleep, how many have begun), a kernel stores its arguments, and hands them, its entry and the job
+to the loop.
 """
 
 from typing import Any
@@ -24,8 +25,8 @@ from numba.extending import intrinsic
 
 I64, ADDRESS = ir.IntType(64), ir.IntType(8).as_pointer()
 ENTRY = ir.FunctionType(ir.VoidType(), [ADDRESS, I64, I64])  # arguments, begin, end
-# As Numba calls: where result and error go; entry, arguments, begin, end, threads.
-LOOP = ir.FunctionType(ir.IntType(32), [ADDRESS] * 2 + [I64] * 5)
+# As Numba calls: where result and error go; entry, arguments, job.
+LOOP = ir.FunctionType(ir.IntType(32), [ADDRESS] * 2 + [I64] * 3)
 
 
 def fewer_features(codegen: Any) -> str | None:
@@ -138,11 +139,9 @@ class _Lower(Lower):
         stored = b.bitcast(cgutils.alloca_once(b, ir.ArrayType(I64, len(args))), ADDRESS)
         for value, place in zip(args, places(b, stored, args), strict=True):
             b.store(value, place)
-        job = b.inttoptr(end, I64.as_pointer())
-        loop, *work = (b.load(b.gep(job, [I64(k)])) for k in range(4))
-        given = b.ptrtoint(entry, I64), b.ptrtoint(stored, I64), *work
+        loop = b.inttoptr(b.load(b.inttoptr(end, I64.as_pointer())), LOOP.as_pointer())
         outcome = b.bitcast(result, ADDRESS), b.bitcast(error, ADDRESS)
-        b.ret(b.call(b.inttoptr(loop, LOOP.as_pointer()), [*outcome, *given]))
+        b.ret(b.call(loop, [*outcome, b.ptrtoint(entry, I64), b.ptrtoint(stored, I64), end]))
         return front
 
 

@@ -236,16 +236,16 @@ def launch(
     `key` as for `compiled`.
     """
     run = compiled(kernel(name), (*args, 0, units), key)
-    if share_pays(units * unit_bytes):
+    if share_pays(units * unit_bytes, threads):
         run_shared(run, args, units, unit_bytes, threads)
     else:
         run(*args, 0, units)
 
 
-def share_pays(nbytes: int) -> bool:
+def share_pays(nbytes: int, threads: int | None) -> bool:
     """Whether many threads do so much work sooner than one, the time to wake them included."""
     global _follow_until, _followed
-    if not AWAKE_BYTES <= nbytes < PARALLEL_BYTES:
+    if not AWAKE_BYTES <= nbytes < PARALLEL_BYTES or (threads or _threads) == 1:
         return nbytes >= PARALLEL_BYTES
     now = perf_counter()
     if now < _awake_until:
@@ -263,7 +263,10 @@ def run_shared(
     run: Callable[..., None], args: Args, units: int, unit_bytes: int, threads: int | None
 ) -> None:
     """Run compiled code on units 0 to `units`, by many threads if there are some."""
+    global _followed
     workers = threads_for(threads) if _may_start else 1
+    if workers == 1:
+        _followed = 0  # there is none to wake
     step = max(1, SLICE_BYTES // max(1, unit_bytes)) * workers
     for begin in range(0, units, step):
         end = min(begin + step, units)
@@ -282,13 +285,12 @@ def parallel_region() -> threading.Lock:
     return _region
 
 
-def _in_parallel(
-    run: Callable[..., None], args: Args, begin: int, end: int, workers: int
-) -> None:
+def _in_parallel(run: Callable[..., None], args: Args, begin: int, end: int, workers: int) -> None:
     """Run a kernel on many threads, each on one run of the units."""
     global _awake_until
     job = _job()
     job[1], job[2], job[3] = begin, end, workers
+    job[4], job[5] = perf_counter() > _awake_until, 0
     run(*args, -1, job.buffer_info()[0])
     _awake_until = perf_counter() + AWAKE
 
@@ -299,8 +301,8 @@ def _job() -> "array[int]":
     from rmsfast._compiler import address
 
     loop = kernel("in_parallel")
-    compiled(loop, (0,) * 5)
-    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0])
+    compiled(loop, (0,) * 3)
+    return array("q", [address(next(iter(loop.overloads.values()))), 0, 0, 0, 0, 0])
 
 
 def _start_threads() -> int:

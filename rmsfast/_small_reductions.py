@@ -73,7 +73,7 @@ def reduced(
         seen = x[0], None if y is ALONE else y[0], None, None, None
     else:
         seen = views(found, (x,) if y is ALONE else (x, y))
-    if nbytes >= _launch.AWAKE_BYTES and _launch.share_pays(nbytes):
+    if nbytes >= _launch.AWAKE_BYTES and _launch.share_pays(nbytes, threads):
         _launch.run_shared(run, (seen, *args, roots, None), units, nbytes // units, threads)
     else:
         run(seen, *args, roots, None, 0, units)

@@ -1,15 +1,18 @@
 """Threads: how many, whose, and that they change nothing but the time."""
 
 import json
+import os
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
 from processes import check_large, layers, run
 
 import rmsfast
 from rmsfast import _launch
+from rmsfast._wake import leave, processor
 
 
 @pytest.fixture
@@ -75,21 +78,22 @@ def clock(monkeypatch):
 
 @pytest.mark.usefixtures("clock")
 def test_share_pays_for_a_call_of_megabytes_only():
-    assert _launch.share_pays(_launch.PARALLEL_BYTES)
-    assert not _launch.share_pays(_launch.PARALLEL_BYTES - 1)
+    assert _launch.share_pays(_launch.PARALLEL_BYTES, None)
+    assert not _launch.share_pays(_launch.PARALLEL_BYTES - 1, None)
 
 
 def test_share_pays_for_less_while_threads_are_awake(clock):
     check_large()
-    assert _launch.share_pays(_launch.AWAKE_BYTES)
-    assert not _launch.share_pays(_launch.AWAKE_BYTES - 1)
+    assert not _launch.share_pays(_launch.AWAKE_BYTES, 1)
+    assert _launch.share_pays(_launch.AWAKE_BYTES, None)
+    assert not _launch.share_pays(_launch.AWAKE_BYTES - 1, None)
     clock[0] += 2 * _launch.AWAKE
-    assert not _launch.share_pays(_launch.AWAKE_BYTES)
+    assert not _launch.share_pays(_launch.AWAKE_BYTES, None)
 
 
 def test_share_pays_where_many_calls_follow_one_another(clock):
     alone = 0
-    while not _launch.share_pays(_launch.AWAKE_BYTES):
+    while not _launch.share_pays(_launch.AWAKE_BYTES, None):
         clock[0] += _launch.AWAKE / 2
         alone += _launch.AWAKE_BYTES
     assert alone < _launch.WORTH_WAKING <= alone + _launch.AWAKE_BYTES
@@ -98,7 +102,7 @@ def test_share_pays_where_many_calls_follow_one_another(clock):
 def test_share_pays_for_none_of_many_calls_with_pauses(clock):
     for _ in range(_launch.WORTH_WAKING // _launch.AWAKE_BYTES + 1):
         clock[0] += 2 * _launch.AWAKE
-        assert not _launch.share_pays(_launch.AWAKE_BYTES)
+        assert not _launch.share_pays(_launch.AWAKE_BYTES, None)
 
 
 def test_rms_of_calls_that_follow_one_another_gives_same_bits():
@@ -106,6 +110,33 @@ def test_rms_of_calls_that_follow_one_another_gives_same_bits():
     check_large()
     shared = [rmsfast.rms(x) for _ in range(3)]
     assert len({found.tobytes() for found in [*shared, rmsfast.rms(x, threads=1)]}) == 1
+
+
+def test_rms_after_a_pause_counts_its_threads_in(monkeypatch):
+    check_large()  # threads are started, and awake: they are not counted
+    job = _launch._job()
+    job[5] = -1
+    monkeypatch.setattr(_launch, "_awake_until", 0.0)
+    check_large()
+    assert job[5] == job[3] == rmsfast.get_num_threads()
+
+
+@numba.njit
+def leave_this():
+    leave(processor())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no affinity of threads elsewhere")
+@pytest.mark.parametrize("count", [1, None], ids=["one", "all"])
+def test_leave_keeps_the_processors_of_a_thread(count):
+    own = os.sched_getaffinity(0)
+    allowed = set(sorted(own)[:count])
+    try:
+        os.sched_setaffinity(0, allowed)
+        leave_this()
+        assert os.sched_getaffinity(0) == allowed
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def test_rms_leaves_the_number_of_numba_threads(on_layer):

@@ -1,0 +1,99 @@
+"""How the threads of a parallel region come to run side by side after they were asleep.
+
+A thread that is woken may be put on the processor of the one that woke it, which then waits for it
+without giving way: for milliseconds, in virtual machines of few processors at most calls after a
+pause (to Linux an idle virtual processor looks like one that another machine took away). So the
+first thread gives way until the others have begun, and one that begins on its processor leaves.
+"""
+
+import sys
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I32, I64, ADDRESS = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+LINUX = sys.platform == "linux"
+MASK_WORDS = 16  # of a set of processors, as many as those of the C library hold
+TRIES = 64  # times to give way to a thread; it may be on its way to another processor
+
+
+def system(b, name, *args):
+    """Call a function of the C library that returns an int."""
+    kind = ir.FunctionType(I32, [a.type for a in args])
+    return b.call(cgutils.get_or_insert_function(b.module, kind, name), args)
+
+
+@intrinsic
+def word(typingctx, job, k):
+    """Word k of a job, which is at an address."""
+
+    def codegen(context, b, signature, args):
+        return b.load(b.gep(b.inttoptr(args[0], I64.as_pointer()), [args[1]]))
+
+    return types.intp(job, types.intp), codegen
+
+
+@intrinsic
+def processor(typingctx):
+    """The processor that the thread is on, -1 where that is not known."""
+
+    def codegen(context, b, signature, args):
+        return b.sext(system(b, "sched_getcpu"), I64) if LINUX else I64(-1)
+
+    return types.intp(), codegen
+
+
+@intrinsic
+def count_in(typingctx, counter):
+    """Add one to the counter at an address."""
+
+    def codegen(context, b, signature, args):
+        b.atomic_rmw("add", b.inttoptr(args[0], I64.as_pointer()), I64(1), "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(counter), codegen
+
+
+@intrinsic
+def give_way(typingctx, counter, count):
+    """Let threads run that wait for this processor, until so many are counted in."""
+
+    def codegen(context, b, signature, args):
+        if not LINUX:
+            return context.get_dummy_value()
+        place = b.inttoptr(args[0], I64.as_pointer())
+        with cgutils.for_range(b, I64(TRIES)) as loop:
+            there = b.load_atomic(place, "monotonic", 8)
+            with b.if_then(b.icmp_signed(">=", there, args[1])):
+                loop.do_break()
+            system(b, "sched_yield")
+        return context.get_dummy_value()
+
+    return types.void(counter, count), codegen
+
+
+@intrinsic
+def leave(typingctx, number):
+    """Go on on another processor than this one, if there is another; any will do afterwards."""
+
+    def codegen(context, b, signature, args):
+        if not LINUX:
+            return context.get_dummy_value()
+        mask = cgutils.alloca_once(b, ir.ArrayType(I64, MASK_WORDS))
+        given = I32(0), I64(8 * MASK_WORDS), b.bitcast(mask, ADDRESS)
+        none, most = I32(0), I64(64 * MASK_WORDS)
+        with b.if_then(b.icmp_unsigned("<", args[0], most)):
+            known = b.icmp_signed(">=", system(b, "sched_getaffinity", *given), none)
+            with b.if_then(known):
+                place = b.gep(mask, [I64(0), b.lshr(args[0], I64(6))])
+                own = b.load(place)
+                bit = b.shl(I64(1), b.and_(args[0], I64(63)))
+                b.store(b.and_(own, b.not_(bit)), place)
+                system(b, "sched_setaffinity", *given)  # refused if none is left
+                b.store(own, place)
+                system(b, "sched_setaffinity", *given)
+        return context.get_dummy_value()
+
+    return types.void(number), codegen
