@@ -31,7 +31,8 @@ LARGE = 1 << 28
 LEAST_BYTES = 1 << 16  # for less, what counts is the time of a call, and there is no ceiling
 LEAST_ROUNDS = 3
 LEAST_TIMED = 0.002  # seconds: so many calls in a row, that what a cache keeps has settled
-PATIENCE = 0.5  # seconds for one peer, once it had the least rounds
+SHORT = 0.02  # seconds: libraries whose threads wake slowly may take 5 ms more at first
+PATIENCE = 1.5  # seconds for one peer, once it had the least rounds
 VERSIONS = (
     *("numpy", "numba", "torch", "jax", "numkong", "numpy-rms", "bottleneck", "numexpr"),
     *("scikit-learn", "numbagg", "xskillscore"),
@@ -113,30 +114,20 @@ def peer_error(problem: Problem, case: Case, peer: Callable[[], Any]) -> float |
 
 
 def beside_peer(case: Case, peer: Callable[[], Any], rounds: int) -> dict[str, Any]:
-    """Time of a peer over that of the call, each taken in turn.
-
-    A turn begins with a call that is not timed, until the threads of the other have gone to sleep.
-    """
-    calls, count = repeated(case.call)
-    peers, peer_count = repeated(peer)
+    """Time of a peer over that of the call: the median of pairs, each the best of a few turns."""
     times: list[float] = []
     start = time.perf_counter()
     while len(times) < LEAST_ROUNDS or (
         len(times) < rounds and time.perf_counter() - start < PATIENCE
     ):
-        peers()
-        taken = hardware.seconds(peers) / peer_count
-        calls()
-        times.append(taken / (hardware.seconds(calls) / count))
+        turns = [
+            [hardware.seconds_each(call, LEAST_TIMED, SHORT) for call in (peer, case.call)]
+            for _ in range(hardware.TURNS)
+        ]
+        taken, own = np.min(turns, axis=0)
+        times.append(taken / own)
     p10, ratio, p90 = np.quantile(times, [0.1, 0.5, 0.9]).tolist()
     return {"times": ratio, "p10": p10, "p90": p90}
-
-
-def repeated(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
-    """As many calls in one as take long enough, and their number."""
-    call()
-    count = max(1, round(LEAST_TIMED / hardware.seconds(call)))
-    return (lambda: [call() for _ in range(count)]), count
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -265,13 +265,15 @@ def turns(turn: Callable[[], T]) -> list[T]:
     return found
 
 
-def seconds_each(call: Callable[[], object], least: float = LEAST_TIMED) -> float:
+def seconds_each(
+    call: Callable[[], object], least: float = LEAST_TIMED, short: float = WAKING
+) -> float:
     """Wall time of a call; of one that takes less than the least time, in as many in a row.
 
     A short call counts once caches have settled, as a sweep does.
     """
     taken = seconds(call)
-    if taken < WAKING:
+    if taken < short:
         for _ in range(SETTLING):
             taken = seconds(call)
         count = math.ceil(least / taken)
