@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import empty, ndarray  # looked up at each call
 
 from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _small, _sums
 from rmsfast._small import Prepare, Side, first_row, in_c_order, nbytes, plain, takes
@@ -53,9 +54,9 @@ def reduced(
     call = found = None
     usual = type(axis) is int and keepdims is False and dtype is out is threads is None
     if usual and (format is None or type(format) is str):
-        if type(x) is np.ndarray and y is ALONE:
+        if y is ALONE and type(x) is ndarray:
             key = axis, format, x.dtype, x.shape, x.strides
-        elif type(x) is type(y) is np.ndarray:
+        elif type(x) is type(y) is ndarray:
             key = axis, format, x.dtype, x.shape, x.strides, y.dtype, y.shape, y.strides
         call = _calls.get(key)
     if call is None:
@@ -67,7 +68,7 @@ def reduced(
             return first_reduced(found, arrays, out, threads, key)
         call = found.call[0]
     nbytes, run, args, units, rows, roots_dtype, other = call
-    roots, found = np.empty(rows, roots_dtype), found or other
+    roots, found = empty(rows, roots_dtype), found or other
     seen: tuple[np.ndarray | None, ...]
     if found is None:
         seen = x[0], None if y is ALONE else y[0], None, None, None
