@@ -140,7 +140,9 @@ class _Lower(Lower):
         for value, place in zip(args, places(b, stored, args), strict=True):
             b.store(value, place)
         loop = b.inttoptr(b.load(b.inttoptr(end, I64.as_pointer())), LOOP.as_pointer())
-        outcome = b.bitcast(result, ADDRESS), b.bitcast(error, ADDRESS)
+        b.store(ir.Constant(result.type.pointee, None), result)  # False where a kernel tells one
+        nothing = cgutils.alloca_once(b, ADDRESS)
+        outcome = b.bitcast(nothing, ADDRESS), b.bitcast(error, ADDRESS)
         b.ret(b.call(loop, [*outcome, b.ptrtoint(entry, I64), b.ptrtoint(stored, I64), end]))
         return front
 

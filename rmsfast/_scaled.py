@@ -235,7 +235,7 @@ class _Job:
             0,
         )
         args += (plan.length, self.mode, self.eps, fill, _targets(targets, plan), self.offset)
-        args += (sizes, self.streaming)
+        args += (sizes, self.streaming, False)
         _launch.launch("scale_rows", args, plan.rows, row_bytes, threads)
 
     def _elements(

@@ -151,15 +151,28 @@ def row_partial(arrays, how, wide, g, outer, awkward, bases, length):
     return p
 
 
+@inner
+def is_zero(arrays, g, outer, length, row):
+    """Whether all numbers of a row, side by side, are 0."""
+    pointers = addresses(arrays, offsets(arrays, g, 0, outer, row), 0)
+    summon(advance(pointers[0], SOON * g[1, outer - 1] if outer else 0))
+    return not any_nonzero(arrays[0], pointers[0], length)
+
+
 @kernel
 def scale_rows(
     arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
-    offset, sizes, streaming, begin, end,
+    offset, sizes, streaming, refuse, begin, end,
 ):  # fmt: skip
     """result[row] = row * target / size for rows whose numbers lie side by side; sizes[row] = RMS.
 
-    zero: the factor of a row of zeros.
+    zero: the factor of a row of zeros. refuse: return True before anything is written if there is
+    such a row, for calls that are not shared among threads.
     """
+    if refuse:
+        for row in range(begin, end):
+            if is_zero(arrays, g, outer, length, row):
+                return True
     inside, outside = (eps if mode == INSIDE else 0.0), (eps if mode == OUTSIDE else 0.0)
     least = eps if mode == MAX else 0.0
     states, fields, wanted = lane_states(arrays, how), field_space(0), scratch_space(0)
@@ -213,6 +226,7 @@ def scale_rows(
     if streaming:
         write_pending(pending)
         fence()
+    return False
 
 
 @kernel
@@ -320,8 +334,5 @@ def divide_elements(writes, shares, result, g, apart, step, zero, streaming, beg
 @kernel
 def zero_rows(arrays, g, outer, length, flags, begin, end):
     """flags[row] = 1 where all numbers of a row, side by side, are 0."""
-    ahead = SOON * g[1, outer - 1] if outer else 0
     for row in range(begin, end):
-        pointers = addresses(arrays, offsets(arrays, g, 0, outer, row), 0)
-        summon(advance(pointers[0], ahead))
-        flags[row] = not any_nonzero(arrays[0], pointers[0], length)
+        flags[row] = is_zero(arrays, g, outer, length, row)

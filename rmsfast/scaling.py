@@ -68,9 +68,7 @@ def unit_rms(
     array([1.2, 1.6, 0. , 0. ])
     """
     if where is dtype is None and return_rms is False:
-        result = _small_scalings.scaled(
-            x, axis, "PLAIN", zero=zero, out=out, format=format, threads=threads
-        )
+        result = _small_scalings.scaled(x, axis, "plain", zero, 1.0, out, format, threads)
         if result is not None:
             return result
     scaled = Scaled("unit_rms", x, axis, where, out, dtype, format, return_rms, threads)
@@ -126,9 +124,7 @@ def scale_to_rms(
            [-2., -2.]])
     """
     if where is dtype is None and return_rms is False:
-        result = _small_scalings.scaled(
-            x, axis, "PLAIN", zero=zero, target=target, out=out, format=format, threads=threads
-        )
+        result = _small_scalings.scaled(x, axis, "plain", zero, target, out, format, threads)
         if result is not None:
             return result
     scaled = Scaled("scale_to_rms", x, axis, where, out, dtype, format, return_rms, threads)
@@ -197,7 +193,7 @@ def rms_norm(
     """
     if dtype is None and return_rms is False and eps_mode in EPS_MODES and cast in CASTS:
         result = _small_scalings.normalized(
-            x, gain, eps, axis, gain_offset, cast, eps_mode, out=out, format=format, threads=threads
+            x, gain, eps, axis, gain_offset, cast, eps_mode, out, format, threads
         )
         if result is not None:
             return result

@@ -2,13 +2,16 @@
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import rmsfast
-from rmsfast import _small, _small_reductions, _small_scalings
+from rmsfast import _launch, _small, _small_reductions, _small_scalings
 
 X = np.random.default_rng(3).standard_normal((6, 5, 40)).astype(np.float32)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+GAIN = np.linspace(0.5, 2, 80)
 CODES = (X.view(np.uint32) >> 16).astype(np.uint16)
 LAYOUTS = {
     "rows": X,
@@ -117,6 +120,7 @@ def test_unit_rms_of_plain_zero_row_follows_zero(zero, fill):
 
 
 ROW = np.ones((3, 8), np.float32)
+REPEATED = np.lib.stride_tricks.as_strided(ROW.copy(), (3, 8), (0, 4))
 REFUSED = [
     ("rms", (ROW,), {"axis": 2}),
     ("rms", (ROW,), {"axis": 1.0}),
@@ -140,6 +144,7 @@ REFUSED = [
     ("unit_rms", (ROW * [[1], [0], [1]],), {}),
     ("unit_rms", (ROW,), {"out": np.empty((3, 8))}),
     ("unit_rms", (ROW[:2],), {"out": ROW[1:]}),
+    ("unit_rms", (REPEATED,), {"out": REPEATED}),
     ("rms_norm", (ROW, np.ones(7)), {}),
     ("rms_norm", (ROW,), {"eps": -1.0}),
     ("rms_norm", (ROW,), {"out": ROW[:, ::-1]}),
@@ -153,10 +158,95 @@ def test_refusals_have_the_text_of_the_long_way(function, arrays, options, the_l
             getattr(rmsfast, function)(*arrays, **options)
         return type(caught.value), str(caught.value)
 
-    rmsfast.rms(ROW)  # which has a plan from here on
+    # Of which there are plans from here on.
+    rmsfast.rms(ROW), rmsfast.unit_rms(ROW, out=ROW + 1), rmsfast.rms_norm(ROW, ROW[0])
     short = refusal()
     the_long_way()
     assert short == refusal()
+
+
+@pytest.mark.parametrize("cast", ["after_gain", "before_gain"])
+@pytest.mark.parametrize(
+    ("kind", "gain"),
+    [
+        ("bfloat16", GAIN[:40].astype(BFLOAT16)),
+        ("bfloat16", GAIN[:40].astype(np.float16)),
+        ("float16", GAIN[:40].astype(np.float16)),
+        ("float32", GAIN[:40].astype(BFLOAT16)),
+        ("float32", GAIN[:40].astype(">f4")),
+        ("float32", GAIN[::-2]),
+    ],
+    ids=lambda a: a if isinstance(a, str) else a.dtype.str,
+)
+def test_rms_norm_of_plain_gain_gives_bits_of_the_long_way(kind, gain, cast, the_long_way):
+    x = X.astype(kind)
+    short = rmsfast.rms_norm(x, gain, cast=cast, gain_offset=0.5)
+    the_long_way()
+    same(short, rmsfast.rms_norm(x, gain, cast=cast, gain_offset=0.5))
+
+
+def test_rms_norm_reads_the_gain_at_each_call():
+    gain = np.ones(4)
+    for factor in (1.0, 2.0, 3.0):
+        gain[:] = factor
+        np.testing.assert_array_equal(rmsfast.rms_norm(np.ones(4), gain, eps=0.0), [factor] * 4)
+
+
+def test_rms_norm_takes_a_gain_that_the_result_replaces():
+    gain = np.array([1.0, 2.0, 3.0, 4.0])
+    rmsfast.rms_norm(np.full(4, 5.0), gain, eps=0.0, out=gain)
+    np.testing.assert_array_equal(gain, [1, 2, 3, 4])
+
+
+def test_scale_to_rms_takes_the_target_of_each_call():
+    for target in (1.0, 2.0, np.float64(-3.0)):
+        np.testing.assert_array_equal(rmsfast.scale_to_rms(np.ones(4), target), [target] * 4)
+
+
+def test_unit_rms_of_the_same_bytes_in_other_formats_is_that_of_each():
+    codes = np.array([1.0, 1.0, -1.0, 1.0], np.float16).view(np.uint16)
+    for _ in range(2):
+        for format in ("float16", "bfloat16"):
+            one = {"float16": 0x3C00, "bfloat16": 0x3F80}[format]
+            signs = [one, one, one | 0x8000, one]
+            np.testing.assert_array_equal(rmsfast.unit_rms(codes, format=format), signs)
+
+
+@pytest.mark.parametrize("length", [16_384, 16_385, 100_003])
+def test_scalings_of_one_long_plain_row_give_bits_of_the_long_way(length, the_long_way):
+    x = np.random.default_rng(5).standard_normal(length).astype(np.float32)
+    short = rmsfast.unit_rms(x)
+    the_long_way()
+    same(short, rmsfast.unit_rms(x))
+
+
+@pytest.mark.parametrize("part", ["x", "out"])
+def test_unit_rms_of_unaligned_arrays_follows_calls_of_aligned_ones(part):
+    x, out = np.full((2, 4), 3.0), np.empty((2, 4))
+    rmsfast.unit_rms(x, out=out)
+    memory = np.zeros(65, np.uint8)[1:].view(np.float64).reshape(2, 4)
+    if part == "x":
+        memory[...] = x
+        np.testing.assert_array_equal(rmsfast.unit_rms(memory, out=out), np.ones((2, 4)))
+    else:
+        with pytest.raises(ValueError, match=r"^unit_rms: out must be aligned "):
+            rmsfast.unit_rms(x, out=memory)
+
+
+def test_unit_rms_of_a_masked_array_follows_calls_of_plain_ones():
+    x = np.array([[3.0, 3.0, 3.0, 9.0]])
+    rmsfast.unit_rms(x)
+    np.testing.assert_array_equal(rmsfast.unit_rms(np.ma.array(x, mask=x > 5)), [[1, 1, 1, 3]])
+
+
+def test_unit_rms_of_a_small_array_is_shared_once_small_is_less(monkeypatch):
+    x = X.copy()
+    expected = rmsfast.unit_rms(x)
+    monkeypatch.setattr(_launch, "PARALLEL_BYTES", 1)
+    same(rmsfast.unit_rms(x, threads=2), expected)
+    x[3, 2] = 0
+    with pytest.raises(ValueError, match=r"first at index \(3, 2\)$"):
+        rmsfast.unit_rms(x)
 
 
 @pytest.mark.parametrize("function", ["unit_rms", "scale_to_rms"])
