@@ -31,13 +31,16 @@ from rmsfast._memory import (
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._roundings import begins_line, deliver, round_run, tally
-from rmsfast._scalings import RESULT, TOGETHER, result_place
+from rmsfast._scalings import RESULT, TOGETHER, has_zero_row, result_place
 from rmsfast._stores import scatter
 from rmsfast._vectors import SCRATCH, WIDTH
 
 AFTER = 4  # place of the result of an edit
 INPUTS = ~(1 << AFTER)  # bits of what is awkward, but for the result
 PLAIN = (None, None, None)  # sums of float64
+SIZE = (1 << 63) - 1  # bits of |v|, which are in order as integers
+PARTS = 2.0**-90, 2.0**90
+LEAST_PART, MOST_PART = (int(np.float64(v).view(np.int64)) for v in PARTS)
 
 
 # Counting references of arrays is atomic, and would take half the time of short rows.
@@ -127,7 +130,7 @@ def mean_square(only, g, outer, awkward, bases, length):
 @bare
 def dose_rows(
     arrays, single, result, cast, report, g, outer, awkward, length, alphas, scales, units, sizes,
-    requests, quick, way, reals, wholes, writes, streaming, begin, end,
+    requests, quick, way, reals, wholes, writes, streaming, refuse, begin, end,
 ):  # fmt: skip
     """result[row] = the edited row; fields row * n + k of a report, of alpha k of n.
 
@@ -136,8 +139,10 @@ def dose_rows(
     was given. requests: the RMS of each row of the direction, where that is the edit itself.
     Of alphas, scales, units, sizes and requests, one serves all rows or each has its own. quick:
     whether _dose_lines.quick_run serves moderate rows or, where single is None, _doses.plain_run
-    finite ones.
+    finite ones. refuse: as in _scalings.scale_rows.
     """
+    if refuse and has_zero_row(arrays, g, outer, length, begin, end):
+        return True
     state, only = new_state(0), (arrays[0], None, None, arrays[3], None, *arrays[5:])
     states, fields, pending = lane_states(only, PLAIN), field_space(0), pending_line(0)
     ahead = WIDTH * g[1, outer - 1] if outer else 0
@@ -192,6 +197,25 @@ def dose_rows(
     if streaming:
         write_pending(pending)
         fence()
+    return False
+
+
+@bare
+def part_lines(lines, single, begin, end):
+    """single: numbers as _dose_lines.quick_run takes them. Return whether it can take these."""
+    least, most = SIZE, 0
+    for line in range(begin, end):
+        numbers, halves = lines[LINE * line :], single[LINE * line :]
+        there = 0
+        for k in range(LINE):
+            size = np.float64(numbers[k]).view(np.int64) & SIZE
+            there |= (size > 0) << k
+            least = min(least, (size - 1) & SIZE)  # of numbers that are not 0
+            most = max(most, size)
+        for k in range(LINE // 2):
+            halves[k], halves[LINE // 2 + k] = numbers[2 * k], numbers[2 * k + 1]
+        single[LINE * end + line] = np.uint32(there).view(np.float32)
+    return LEAST_PART <= least < most < MOST_PART
 
 
 @bare

@@ -201,7 +201,7 @@ class Dosing:
                 _one_or_all(self.unit), _one_or_all(self.rms_u),
                 None if self.request is None else _one_or_all(self.request),
                 quick, way, reals, wholes, result is not None,
-                streaming,
+                streaming, False,
             )  # fmt: skip
             row_bytes = plan.length * (_sums.element_bytes(walk) + target.itemsize)
             _launch.launch("dose_rows", args, rows, row_bytes * across, self.threads)
@@ -435,14 +435,11 @@ class Edit:
 
 def parted(lines: Array) -> Array:
     """A direction as _dose_lines.quick_run takes it, from whole lines; empty if that cannot."""
-    lines = lines.reshape(-1, LINE)
-    there = lines != 0
-    sizes = np.abs(lines if there.all() else lines[there])
-    if not (sizes.size and sizes.min() > 2.0**-90 and sizes.max() < 2.0**90):
-        return np.zeros(0, np.float32)
-    halves = lines.astype(np.float32).reshape(-1, LINE // 2, 2).transpose(0, 2, 1)
-    bits = np.packbits(there, axis=-1, bitorder="little").view("<u4").astype(np.uint32)
-    return np.concatenate([halves.reshape(-1), bits.reshape(-1).view(np.float32)])
+    count = lines.size // LINE
+    single = np.empty(count * (LINE + 1), np.float32)
+    args = lines, single, 0, count
+    fits = _launch.compiled(_launch.kernel("part_lines"), args, "lines")(*args)
+    return single if fits else np.empty(0, np.float32)
 
 
 def _pages(count: int) -> tuple[Array, Array]:

@@ -159,6 +159,15 @@ def is_zero(arrays, g, outer, length, row):
     return not any_nonzero(arrays[0], pointers[0], length)
 
 
+@inner
+def has_zero_row(arrays, g, outer, length, begin, end):
+    """Whether there is a row of zeros."""
+    row = begin
+    while row < end and not is_zero(arrays, g, outer, length, row):
+        row += 1
+    return row < end
+
+
 @kernel
 def scale_rows(
     arrays, how, wide, writes, cast, result, g, outer, awkward, length, mode, eps, zero, targets,
@@ -169,10 +178,8 @@ def scale_rows(
     zero: the factor of a row of zeros. refuse: return True before anything is written if there is
     such a row, for calls that are not shared among threads.
     """
-    if refuse:
-        for row in range(begin, end):
-            if is_zero(arrays, g, outer, length, row):
-                return True
+    if refuse and has_zero_row(arrays, g, outer, length, begin, end):
+        return True
     inside, outside = (eps if mode == INSIDE else 0.0), (eps if mode == OUTSIDE else 0.0)
     least = eps if mode == MAX else 0.0
     states, fields, wanted = lane_states(arrays, how), field_space(0), scratch_space(0)

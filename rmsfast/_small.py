@@ -38,6 +38,13 @@ def takes(out: Any, shape: tuple[int, ...], dtype: np.dtype, arrays: tuple[Any, 
     )
 
 
+def writable(out: Any, x: np.ndarray) -> bool:
+    """Whether a result may be written to a plain array, which is x or apart from it."""
+    if type(out) is not np.ndarray or not out.flags.behaved:
+        return False
+    return out is x or not np.may_share_memory(out, x)
+
+
 def nbytes(side: Side) -> int:
     return math.prod(side[1]) * side[0].itemsize
 

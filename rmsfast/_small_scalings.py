@@ -9,7 +9,7 @@ import numpy as np
 
 from rmsfast import _formats, _launch, _layout, _sums
 from rmsfast._partial import BLOCK
-from rmsfast._small import Side, in_c_order, nbytes
+from rmsfast._small import Side, in_c_order, nbytes, writable
 
 ONE = np.ones(1)
 FILLS = {"raise": np.nan, "zero": 0.0, "nan": np.nan}  # factors of rows of zeros
@@ -57,9 +57,7 @@ def scaled(
         return None
     own = gains = None
     if out is not None:
-        if type(out) is not np.ndarray or not out.flags.behaved:
-            return None
-        if out is not x and np.may_share_memory(out, x):
+        if not writable(out, x):
             return None
         own = out.dtype, out.shape, out.strides
     if gain is not None:

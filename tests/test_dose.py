@@ -367,6 +367,31 @@ def test_apply_dose_small_calls_are_refused_like_others():
             apply_dose(h + 1, bad, 0.1, report="none")
     with pytest.raises(ValueError, match="partial overlap"):
         apply_dose(h[:2], u, 0.1, report="none", out=h[1:])
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out must be writeable"):
+        apply_dose(h + 1, u, 0.1, report="none", out=out)
+
+
+@pytest.mark.parametrize("odd", [0.0, -(2.0**-90), 2.0**90, 2.0**-1060])
+def test_apply_dose_small_calls_along_any_direction_are_the_emulation(odd):
+    h, u = stored(rows((3, 70)), "bfloat16"), rows((70,), 1)
+    u[[3, 66]] = odd
+    after, _ = apply_dose(h, u, 0.05, report="none")
+    assert_values(after, emulated(h, u, 0.05, "bfloat16")[0], "bfloat16")
+
+
+def test_apply_dose_small_calls_read_alpha_and_direction_each_time():
+    h, u = np.full((1, 4), 2.0, np.float32), np.ones(4)
+    for alpha in (0.5, np.float64(-1.0), 2):
+        for sign in (1, -1):
+            u[:] = sign
+            after, _ = apply_dose(h, u, alpha, report="none")
+            np.testing.assert_array_equal(after, [[2 + 2 * sign * alpha] * 4])
+
+
+def test_apply_dose_by_a_number_beyond_float64_is_refused():
+    with pytest.raises(TypeError, match=r"^apply_dose: alpha must be an array, got int$"):
+        apply_dose(np.ones((1, 4), np.float32), np.ones(4), 10**400, report="none")
 
 
 def test_apply_dose_of_codes_gives_codes():
