@@ -136,23 +136,37 @@ def roofline(axes: Axes, measured: Report, rows: Sequence[Row], ceilings: Sequen
         axes.plot(span, roof, color="0.55", linestyle=dashes, label=f"{kind}: {rate:.0f} GB/s")
     label = f"float64 multiply-adds in registers: {peak:.0f} G/s"
     axes.axhline(peak, color="0.55", linestyle=":", label=label)
+    below: dict[float, tuple[float, set[str]]] = {}  # the lowest mark of those above each other
     for index, function in enumerate(dict.fromkeys(row["function"] for row in points)):
         chosen = [row for row in points if row["function"] == function]
         x = [row["operations"] / row["nbytes"] for row in chosen]
         # As far below the roof as was measured in turn with it.
         roof = [roofs[row["ceiling"].split(",")[0]] for row in chosen]
         y = [row["share"] * rate * value for row, rate, value in zip(chosen, roof, x, strict=True)]
-        axes.plot(x, y, MARKERS[index], color=COLOURS[index], linestyle="none", label=function)
-        for row, place in zip(chosen, zip(x, y, strict=True), strict=True):
-            left = index % 2  # neighbours in the table may fall on one place
-            axes.annotate(
-                row["dtype"].replace("float", "f").replace("int", "i"),
-                place,
-                (-6 if left else 6, {"float16": -8, "bfloat16": 2}.get(row["dtype"], -3)),
-                textcoords="offset points",
-                ha="right" if left else "left",
-                fontsize=7,
-            )
+        axes.plot(
+            x,
+            y,
+            MARKERS[index],
+            color=COLOURS[index],
+            markerfacecolor="none",  # or one hides another
+            markeredgewidth=1.5,
+            linestyle="none",
+            label=function,
+        )
+        for row, left, high in zip(chosen, x, y, strict=True):
+            lowest, names = below.get(left, (high, set()))
+            name = row["dtype"].replace("float", "f").replace("int", "i")
+            below[left] = min(lowest, high), names | {name}
+    for left, (lowest, names) in below.items():
+        axes.annotate(
+            "\n".join(sorted(names)),
+            (left, lowest),
+            (0, -6),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=7,
+        )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
