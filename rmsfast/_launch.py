@@ -1,9 +1,9 @@
 """How compiled kernels are found, compiled and run.
 
 A kernel does a range of *units*: rows, blocks or tiles. One loop under `prange` gives each thread
-a range. Only one such parallel region runs at a time in a process: whoever finds
-it taken, and every child forked from a process that had started Numba's threads, calls the
-kernel for all units, which gives the same bits.
+a range. Only one such parallel region runs at a time in a process: whoever finds it taken, and
+every child forked from a process that had started Numba's threads, calls the kernel for all units,
+which gives the same bits.
 
 Numba's own dispatch is left out. It would compile a specialisation for each memory layout
 of the arguments, or, told not to, still do so for whoever calls while another thread
@@ -235,11 +235,12 @@ def launch(
 
     `key` as for `compiled`.
     """
-    run = compiled(kernel(name), (*args, 0, units), key)
+    whole = (*args, 0, units)
+    run = compiled(kernel(name), whole, key)
     if share_pays(units * unit_bytes, threads):
         run_shared(run, args, units, unit_bytes, threads)
     else:
-        run(*args, 0, units)
+        run(*whole)
 
 
 def share_pays(nbytes: int, threads: int | None) -> bool:

@@ -36,9 +36,9 @@ def summary(
     plain, plan, dtypes = found
     rows, arrays = plain.plan.rows, views(plain, given)
     reals, counts = np.empty((fields[0], rows)), np.empty((fields[1], rows), np.int64)
-    module = _launch.kernel_module("_describe_kernels" if len(given) == 1 else "_compare_kernels")
-    args = (arrays, *plan, NO_STATES, reals, counts, 0, rows)
-    _launch.call(getattr(module, blocks), args, (plain.key, plan[0]))
+    args = (arrays, *plan, NO_STATES, reals, counts)
+    row_bytes = sum(a.nbytes for a in given) // rows
+    _launch.launch(blocks, args, rows, row_bytes, None, (plain.key, plan[0]))
     shape = plain.shape
     return reals.reshape(-1, *shape), counts.reshape(-1, *shape), dtypes, plan[-8]
 
