@@ -201,20 +201,29 @@ def dose_rows(
 
 
 @bare
-def part_lines(lines, single, begin, end):
-    """single: numbers as _dose_lines.quick_run takes them. Return whether it can take these."""
+def part_lines(given, lines, single, begin, end):
+    """lines: what is given in float64, and zeros; single: that as _dose_lines.quick_run takes it.
+
+    Return whether it can take these numbers.
+    """
     least, most = SIZE, 0
     for line in range(begin, end):
-        numbers, halves = lines[LINE * line :], single[LINE * line :]
-        there = 0
-        for k in range(LINE):
-            size = np.float64(numbers[k]).view(np.int64) & SIZE
-            there |= (size > 0) << k
-            least = min(least, (size - 1) & SIZE)  # of numbers that are not 0
-            most = max(most, size)
-        for k in range(LINE // 2):
-            halves[k], halves[LINE // 2 + k] = numbers[2 * k], numbers[2 * k + 1]
-        single[LINE * end + line] = np.uint32(there).view(np.float32)
+        values, numbers = given[0][LINE * line :], lines[LINE * line :]
+        count = min(len(values), LINE)
+        for k in range(count):
+            numbers[k] = values[k]
+        for k in range(count, LINE):
+            numbers[k] = 0.0
+        if single is not None:
+            halves, there = single[LINE * line :], 0
+            for k in range(LINE):
+                size = np.float64(numbers[k]).view(np.int64) & SIZE
+                there |= (size > 0) << k
+                least = min(least, (size - 1) & SIZE)  # of numbers that are not 0
+                most = max(most, size)
+            for k in range(LINE // 2):
+                halves[k], halves[LINE // 2 + k] = numbers[2 * k], numbers[2 * k + 1]
+            single[LINE * end + line] = np.uint32(there).view(np.float32)
     return LEAST_PART <= least < most < MOST_PART
 
 

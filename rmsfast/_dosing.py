@@ -115,7 +115,8 @@ class Dosing:
         options: dict[str, Any] = {"dtype": "float64", "threads": self.threads}
         keep = _layout.chosen(self.masks)
         if array.shape == self.lengths or (self.lengths == (1,) and not array.ndim):
-            values = _formats.decoded(array, kind).astype(np.float64).reshape(self.lengths)
+            (values,), _ = _formats.cast([array], (kind,), ("float64",))
+            values = values.reshape(self.lengths)
             self.direction = self._shared(values)
             array, own = self.direction[0], values
         else:
@@ -278,7 +279,7 @@ class Dosing:
             return None
         if not quick or self.lines is None:
             return np.zeros(0, np.float32)
-        return parted(self.lines)
+        return parted(self.lines, storage)[1]
 
     def floors(self, storage: str, tolerance: float) -> Array:
         """The smallest dose of each row."""
@@ -433,13 +434,19 @@ class Edit:
         return {**found, **self.names}
 
 
-def parted(lines: Array) -> Array:
-    """A direction as _dose_lines.quick_run takes it, from whole lines; empty if that cannot."""
-    count = lines.size // LINE
-    single = np.empty(count * (LINE + 1), np.float32)
-    args = lines, single, 0, count
-    fits = _launch.compiled(_launch.kernel("part_lines"), args, "lines")(*args)
-    return single if fits else np.empty(0, np.float32)
+def parted(values: Array, storage: str) -> tuple[Array, Array | None]:
+    """A direction in float64, in whole lines; as _dose_lines.quick_run takes it for bfloat16.
+
+    The second is empty if it cannot. Signalling NaN bring no warning.
+    """
+    count, single = -(-values.size // LINE), None
+    lines = np.empty(count * LINE)
+    if storage == "bfloat16":
+        single = np.empty(count * (LINE + 1), np.float32)
+    args = (values,), lines, single, 0, count
+    key = "lines", values.dtype, storage == "bfloat16"
+    fits = _launch.compiled(_launch.kernel("part_lines"), args, key)(*args)
+    return lines, single if single is None or fits else np.empty(0, np.float32)
 
 
 def _pages(count: int) -> tuple[Array, Array]:

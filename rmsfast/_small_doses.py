@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmsfast import _formats, _launch, _layout
-from rmsfast._dosing import LINE, STORAGE, parted
+from rmsfast._dosing import STORAGE, parted
 from rmsfast._small import Side, writable
 from rmsfast._small_reductions import ALONE, reduced
 
 WAY = (0, 0, 0, 0, 1, 0)  # to nearest, the edit in float32, cast first: see _doses.dose_run
 NOTHING = np.zeros(0)
+DTYPES = {np.dtype(np.float32), np.dtype(np.float64)}  # of directions
 LARGEST = sys.float_info.max
 
 
@@ -40,7 +41,7 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
         return None
     if type(h) is not np.ndarray or type(direction) is not np.ndarray:
         return None
-    if not (format is None or type(format) is str) or direction.dtype.char not in "fd":
+    if direction.dtype not in DTYPES or not (format is None or type(format) is str):
         return None
     if not (out is None or writable(out, h)):
         return None
@@ -50,18 +51,11 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
     if found is None:
         return None
     first, view, storage, g, outer, length, rows, compiled = found
-    single = None
-    if storage == "bfloat16":
-        lines = np.zeros(-(-length // LINE) * LINE)
-        numbers = lines[:length]
-        numbers[:] = direction
-    else:
-        numbers = direction.astype(np.float64)
-    sizes = reduced(numbers[np.newaxis], ALONE, -1, False, None, None, None, None)
+    lines, single = parted(direction, storage)
+    numbers = lines[np.newaxis, :length]
+    sizes = reduced(numbers, ALONE, -1, False, None, None, None, None)
     if not 0.0 < sizes.item() < math.inf:
         return None
-    if storage == "bfloat16":
-        single = parted(lines)
     result = np.empty(h.shape, h.dtype) if out is None else out
     row, written = h[first], result[first]
     if view is not None:
@@ -69,7 +63,7 @@ def dosed(h: Any, direction: Any, alpha: Any, format: str | None, out: Any) -> A
     alphas = np.empty((1, 1))
     alphas[0, 0] = alpha
     args = (
-        (row, numbers, None, None, None), single, written, None, None, g, outer, 0, length, alphas,
+        (row, lines, None, None, None), single, written, None, None, g, outer, 0, length, alphas,
         NOTHING, sizes, sizes, None, single is None or single.size > 0, WAY, None, None, True,
         False, True, 0, rows,
     )  # fmt: skip

@@ -76,8 +76,8 @@ def scaled(
     if view is not None:
         source, written = source.view(view), written.view(view)
     arrays = writes = (source, None, None, None, None)
-    if gain is not None:  # read at each call, and apart from the result
-        gain = gain.astype(wanted)
+    if wanted is not None:  # the gain is read at each call, and apart from the result
+        gain = copied(gain, wanted)
         writes = source, gain if seen is None else gain.view(seen), None, None, None
     args: tuple[Any, ...] = (
         arrays, how, wide, writes, cast, written, g, outer, 0, length, how_eps, eps, FILLS[zero],
@@ -98,6 +98,16 @@ def scaled(
     args += _sums.streams(out, x), False
     _launch.run_shared(run[0], args, rows, both // rows, threads)
     return result
+
+
+def copied(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A copy side by side, in a format that holds all values."""
+    return a.copy() if a.dtype == dtype else widened(a, dtype)
+
+
+@np.errstate(invalid="ignore")  # of signalling NaN
+def widened(a: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return a.astype(dtype)
 
 
 def normalized(

@@ -362,7 +362,9 @@ def test_apply_dose_small_calls_are_refused_like_others():
     with pytest.raises(ValueError, match=r"apply_dose: h must be nonzero .* 1 zero row"):
         apply_dose(h, u, 0.1, report="none", out=out)
     assert (out == 7).all()
-    for bad, message in ((0 * u, "direction must be nonzero"), (np.nan * u, "must be finite")):
+    signalling = np.full(8, 0x7F800001, np.uint32).view(np.float32)
+    refused = (0 * u, "must be nonzero"), (np.nan * u, "must be finite"), (signalling, "finite")
+    for bad, message in refused:
         with pytest.raises(ValueError, match=message):
             apply_dose(h + 1, bad, 0.1, report="none")
     with pytest.raises(ValueError, match="partial overlap"):

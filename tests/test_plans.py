@@ -185,6 +185,11 @@ def test_rms_norm_of_plain_gain_gives_bits_of_the_long_way(kind, gain, cast, the
     same(short, rmsfast.rms_norm(x, gain, cast=cast, gain_offset=0.5))
 
 
+def test_rms_norm_takes_a_gain_of_signalling_nan_without_a_warning():
+    gain = np.array([0x3F800000, 0x7F800001], np.uint32).view(np.float32)
+    np.testing.assert_array_equal(rmsfast.rms_norm(np.ones(2), gain, eps=0.0), [1, np.nan])
+
+
 def test_rms_norm_reads_the_gain_at_each_call():
     gain = np.ones(4)
     for factor in (1.0, 2.0, 3.0):
