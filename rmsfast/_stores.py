@@ -281,9 +281,10 @@ def write_run(
         edges = Edges(em, size, target, count, past, Pending(builder, pending))
         adder, together = None, I64(0)
         if not absent(signature.args[12]):
-            state, _, _, coming, together = cgutils.unpack_tuple(builder, args[12])
+            state, _, _, coming, more = cgutils.unpack_tuple(builder, args[12])
             coming = cgutils.unpack_tuple(builder, coming)
             adder = adder_of(context, builder, signature.args[12][1:3], state, coming)
+            together = together if adder is None else more
         x_size = component_bytes(scaling.x)
         high, low, before, after = cgutils.unpack_tuple(builder, args[5])
         wide = "float64" in (component_of(scaling.x), scaling.kind)

@@ -306,6 +306,15 @@ def test_rms_norm_dtype_argument_is_rounded_once_from_exact(stored, dtype):
         assert_normed(values, row, 0.51, gain)
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_rms_norm_of_many_rows_of_integers_writes_each(dtype):
+    x = make((300, 1000), dtype)  # rows are summed while others are written
+    result = rms_norm(x, out=np.full(x.shape, np.nan))
+    assert np.isfinite(result).all()
+    for row in (0, 150, 299):
+        assert_normed(result[row], x[row], 0.51)
+
+
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int64, np.uint16])
 def test_rms_norm_integers_give_float64(dtype):
     x = make((4, 33), dtype)

@@ -185,6 +185,15 @@ def test_unit_rms_of_any_dtype_is_within_half_an_ulp_of_exact(dtype):
     assert_same_bits(sizes, rms(x))
 
 
+@every_dtype
+def test_unit_rms_of_many_rows_writes_each_within_half_an_ulp_of_exact(dtype):
+    x = nonzero((300, 1000), dtype)  # rows are summed while others are written
+    result = unit_rms(x, out=np.full(x.shape, np.nan, storage(dtype)))
+    assert np.isfinite(result).all()
+    for row in (0, 150, 299):
+        assert_scaled(result[row], x[row], 0.51)
+
+
 @pytest.mark.parametrize("dtype", [d for d in INTEGERS if d.itemsize == 8], ids=name_of)
 def test_unit_rms_extreme_integers_are_within_half_an_ulp_of_exact(dtype):
     info = np.iinfo(dtype)
