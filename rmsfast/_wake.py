@@ -17,12 +17,23 @@ I32, I64, ADDRESS = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 LINUX = sys.platform == "linux"
 MASK_WORDS = 16  # of a set of processors, as many as those of the C library hold
 TRIES = 64  # times to give way to a thread; it may be on its way to another processor
+# Nanoseconds after which others than that thread must have had this processor, who could have it
+# for milliseconds each time; there may be fewer threads than were asked for.
+PATIENCE = 500_000
+MONOTONIC = 1  # that clock of Linux
 
 
 def system(b, name, *args):
     """Call a function of the C library that returns an int."""
     kind = ir.FunctionType(I32, [a.type for a in args])
     return b.call(cgutils.get_or_insert_function(b.module, kind, name), args)
+
+
+def nanoseconds(b, place):
+    """Time now, by way of a place for two words."""
+    system(b, "clock_gettime", I32(MONOTONIC), b.bitcast(place, ADDRESS))
+    whole, rest = (b.load(b.gep(place, [I64(0), I64(k)])) for k in range(2))
+    return b.add(b.mul(whole, I64(10**9)), rest)
 
 
 @intrinsic
@@ -58,17 +69,21 @@ def count_in(typingctx, counter):
 
 @intrinsic
 def give_way(typingctx, counter, count):
-    """Let threads run that wait for this processor, until so many are counted in."""
+    """Let threads run that wait for this processor, until so many are counted in or it is late."""
 
     def codegen(context, b, signature, args):
         if not LINUX:
             return context.get_dummy_value()
         place = b.inttoptr(args[0], I64.as_pointer())
+        clock = cgutils.alloca_once(b, ir.ArrayType(I64, 2))
+        late = b.add(nanoseconds(b, clock), I64(PATIENCE))
         with cgutils.for_range(b, I64(TRIES)) as loop:
             there = b.load_atomic(place, "monotonic", 8)
             with b.if_then(b.icmp_signed(">=", there, args[1])):
                 loop.do_break()
             system(b, "sched_yield")
+            with b.if_then(b.icmp_signed(">", nanoseconds(b, clock), late)):
+                loop.do_break()
         return context.get_dummy_value()
 
     return types.void(counter, count), codegen

@@ -12,7 +12,7 @@ from processes import check_large, layers, run
 
 import rmsfast
 from rmsfast import _launch
-from rmsfast._wake import leave, processor
+from rmsfast._wake import TRIES, give_way, leave, processor
 
 
 @pytest.fixture
@@ -136,6 +136,35 @@ def test_leave_keeps_the_processors_of_a_thread(count):
         leave_this()
         assert os.sched_getaffinity(0) == allowed
     finally:
+        os.sched_setaffinity(0, own)
+
+
+@numba.njit
+def give_way_for_one(counter):
+    give_way(counter, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="does nothing elsewhere")
+def test_give_way_beside_a_busy_process_ends_before_all_its_tries():
+    import resource
+
+    def switches():
+        usage = resource.getrusage(resource.RUSAGE_THREAD)
+        return usage.ru_nvcsw + usage.ru_nivcsw
+
+    own, counter = os.sched_getaffinity(0), np.zeros(1, np.int64)
+    give_way_for_one(counter.ctypes.data)  # compiled
+    os.sched_setaffinity(0, {min(own)})
+    busy = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"],
+                            stdout=subprocess.PIPE)  # fmt: skip
+    try:
+        busy.stdout.readline()
+        before = switches()
+        give_way_for_one(counter.ctypes.data)  # no one counts in
+        assert switches() - before < TRIES // 2
+    finally:
+        busy.kill()
+        busy.communicate()
         os.sched_setaffinity(0, own)
 
 
