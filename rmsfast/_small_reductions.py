@@ -67,6 +67,7 @@ def reduced(
         if not found.call:
             return first_reduced(found, arrays, out, threads, key)
         call = found.call[0]
+        keep(key, call)
     nbytes, run, args, units, rows, roots_dtype, other = call
     roots, found = empty(rows, roots_dtype), found or other
     seen: tuple[np.ndarray | None, ...]
@@ -98,11 +99,17 @@ def first_reduced(
         run = _launch.compiled(_launch.kernel(name), whole, found.key)
         other = None if found.in_rows and found.as_is else found
         found.call[:] = [(units * unit_bytes, run, args, units, len(roots), found.roots, other)]
-        if len(_calls) >= _small.KEPT:
-            _calls.clear()
-        if key:
-            _calls[key] = found.call[0]
+        keep(key, found.call[0])
     return finished(found, roots, out)
+
+
+def keep(key: tuple[Any, ...], call: Call) -> None:
+    """Keep a call with the default options, which has a key."""
+    if not key:
+        return
+    if len(_calls) >= _small.KEPT:
+        _calls.clear()
+    _calls[key] = call
 
 
 def known(

@@ -285,6 +285,15 @@ def test_rms_of_one_kind_of_array_is_planned_once():
     assert _small_reductions.reduction.cache_info().misses == 2
 
 
+def test_rms_first_called_with_out_is_kept_as_others_are():
+    _small_reductions._calls.clear()
+    _small_reductions.reduction.cache_clear()
+    rmsfast.rms(ROW, out=np.empty(len(ROW), np.float32))
+    assert not _small_reductions._calls
+    rmsfast.rms(ROW)
+    assert len(_small_reductions._calls) == 1
+
+
 def test_rms_of_more_kinds_of_arrays_than_are_kept_is_that_of_each(monkeypatch):
     monkeypatch.setattr(_small, "KEPT", 2)
     for rows in (1, 2, 3, 1, 2, 3):
