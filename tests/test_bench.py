@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import threading
 import time
 from fractions import Fraction
@@ -445,6 +446,23 @@ def test_numpy_idioms_answer_their_problem(problem):
     for peer in idioms.values():
         error = ratios.peer_error(problem, case, peer(**case.arrays))
         assert error is None if problem.out == "x" else error < 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["--only", "("], "argument --only: missing ), unterminated subpattern at position 0, got"),
+        (["--only", "nosuch"], "argument --only: no problem has a name that matches 'nosuch'"),
+        (["--rounds", "0"], "argument --rounds: must be a whole number from 1 on, got '0'"),
+        (["--mib", "x"], "argument --mib: must be a whole number from 1 on, got 'x'"),
+    ],
+)
+def test_ratios_of_wrong_options_are_refused_in_one_line(arguments, refusal, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["ratios.py", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        ratios.main()
+    assert ended.value.code == 2
+    assert refusal in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_measure_of_ratios_has_every_installed_peer_and_its_error():
