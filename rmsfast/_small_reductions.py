@@ -8,7 +8,7 @@ import numpy as np
 from numpy import empty, ndarray  # looked up at each call
 
 from rmsfast import _arguments, _formats, _launch, _layout, _ratios, _small, _sums
-from rmsfast._small import Prepare, Side, first_row, in_c_order, nbytes, plain, takes
+from rmsfast._small import Side, in_c_order, nbytes
 
 ALONE = object()  # in place of a second array
 CODED_BYTES = 1 << 13  # arrays of codes that are sooner converted than others, which takes longer
@@ -18,6 +18,14 @@ Call = tuple[int, Callable[..., None], _launch.Args, int, int, np.dtype, "Reduct
 
 # By axis, format and arrays; else with the default options.
 _calls: dict[tuple[Any, ...], Call] = {}
+
+
+class Prepare(NamedTuple):
+    """A conversion to another format, in C order of permuted axes."""
+
+    kind: str
+    wanted: str
+    order: tuple[int, ...] | None
 
 
 class Reduction(NamedTuple):
@@ -143,6 +151,28 @@ def known(
     return None
 
 
+def plain(axis: Any, format: Any, threads: Any) -> bool:
+    """Whether an axis is in ints, since 1.0 is the same key as 1, a format named, threads some."""
+    ints = axis is None or type(axis) is int
+    if not ints and (type(axis) is not tuple or any(type(k) is not int for k in axis)):
+        return False
+    if format is not None and (type(format) is not str or format not in _formats.CODES):
+        return False
+    return threads is None or (type(threads) is int and threads > 0)
+
+
+def takes(out: Any, shape: tuple[int, ...], dtype: np.dtype, arrays: tuple[Any, ...]) -> bool:
+    """Whether `out` is a plain array for a result, apart from others."""
+    return (
+        type(out) is np.ndarray
+        and out.shape == shape
+        and out.dtype == dtype
+        and out.flags.writeable
+        and 0 not in out.strides
+        and not any(np.may_share_memory(out, a) for a in arrays)
+    )
+
+
 def views(found: Reduction, arrays: tuple[Any, ...]) -> tuple[np.ndarray | None, ...]:
     """The arrays as a kernel takes them."""
     if found.in_rows:
@@ -151,6 +181,15 @@ def views(found: Reduction, arrays: tuple[Any, ...]) -> tuple[np.ndarray | None,
     if len(arrays) > 1:
         y = first_row(arrays[1], found.prepare[1], found.view)
     return x, y, None, None, None
+
+
+def first_row(a: np.ndarray, prepare: Prepare | None, view: np.dtype | None) -> np.ndarray:
+    """A one-dimensional view from the first element on."""
+    if prepare is not None:
+        (a,), _ = _formats.cast([a], (prepare.kind,), (prepare.wanted,))
+        a = np.ascontiguousarray(a if prepare.order is None else a.transpose(prepare.order))
+    a = a[0] if a.ndim == 2 else a if a.ndim == 1 else a[(0,) * (a.ndim - 1)]
+    return a if view is None else a.view(view)
 
 
 def finished(found: Reduction, values: np.ndarray, out: Any) -> Any:
