@@ -204,6 +204,38 @@ def test_measure_states_ceiling_error_and_what_is_kept_apart(report):
     assert len(report["ceilings"]) == 2 * len({row["threads"] for row in report["rows"]})
 
 
+def test_measure_states_no_ceiling_below_that_of_a_row(monkeypatch):
+    monkeypatch.setattr(hardware, "rates", lambda sweeps, _: [1.0] * len(sweeps))  # as if disturbed
+    peaks = iter([1.0, 3.0])
+    monkeypatch.setattr(hardware, "peak", lambda _: next(peaks))
+    monkeypatch.setattr(roofline, "thread_counts", lambda _: [1])
+    shown = []
+    found = roofline.measure(quick=True, problems=PLAIN, sizes=[SMALL], rounds=1, show=shown.append)
+    assert found["peak"] == {"1": 3.0}
+    [ceiling] = found["ceilings"]
+    reads, copies = found["rows"]
+    for row in (reads, copies):
+        assert ceiling[row["ceiling"]] == row["ceiling_gb_per_s"]
+    above, *_, last = shown[shown.index("\nceilings, working set 16 KiB") + 1 :]
+    assert above == f"1 thread, GB/s: read {reads['ceiling_gb_per_s']:.1f}"
+    assert last.startswith(copies["problem"])
+
+
+def test_raised_takes_the_rows_of_its_working_set_and_threads():
+    ceiling = {"nbytes": 8, "threads": 2, "read, 1 row": 12.0, "copy, ordinary stores": 50.0}
+    rows = [
+        {"working_set": size, "threads": threads, "ceiling": name, "ceiling_gb_per_s": rate}
+        for size, threads, name, rate in [
+            (8, 2, "read, 1 row", 700.0),
+            (8, 2, "read, 1 row", 600.0),
+            (8, 2, "copy, ordinary stores", 40.0),
+            (8, 1, "read, 1 row", 800.0),
+            (4, 2, "read, 1 row", 900.0),
+        ]
+    ]
+    assert roofline.raised(ceiling, rows) == ceiling | {"read, 1 row": 700.0}
+
+
 def test_measure_leaves_the_number_of_threads(report):
     assert report["rows"]
     assert rmsfast.get_num_threads() == roofline.thread_counts(quick=True)[-1]

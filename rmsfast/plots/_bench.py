@@ -55,7 +55,7 @@ def bandwidth(axes: Axes, lines: dict[str, list[Row]], ceilings: Sequence[Row]) 
     """Rates of some calls and of their ceiling against the working set."""
     kind = next(iter(lines.values()))[0]["ceiling"].split(",")[0]
     sizes = [ceiling["nbytes"] for ceiling in ceilings]
-    best = [max(rate for name, rate in c.items() if name.startswith(kind)) for c in ceilings]
+    best = [best_of(kind, ceiling) for ceiling in ceilings]
     axes.plot(sizes, best, color="0.6", linewidth=4, label=f"ceiling: {kind}", zorder=1)
     for index, (name, rows) in enumerate(lines.items()):
         axes.plot(
@@ -74,6 +74,11 @@ def bandwidth(axes: Axes, lines: dict[str, list[Row]], ceilings: Sequence[Row]) 
     axes.set_ylabel("GB/s", fontsize=9)
     axes.tick_params(labelsize=8)
     legend_below(axes, -0.25)
+
+
+def best_of(kind: str, ceiling: Row) -> float:
+    """Rate of the fastest sweep of a kind."""
+    return max(float(rate) for name, rate in ceiling.items() if name.startswith(kind))
 
 
 def legend_below(axes: Axes, bottom: float) -> None:
@@ -121,16 +126,13 @@ def roofline(axes: Axes, measured: Report, rows: Sequence[Row], ceilings: Sequen
     """Operations a second against operations a byte, in the largest working set."""
     import numpy as np
 
-    largest = max(row["working_set"] for row in rows)
-    points = [row for row in rows if row["working_set"] == largest and row["layout"] == "rows"]
+    most = max(row["working_set"] for row in rows)
+    points = [row for row in rows if row["working_set"] == most and row["layout"] == "rows"]
     peak = measured["peak"][str(rows[0]["threads"])]
     span = np.geomspace(1 / 8, 8, 100)
-    in_cache = max(rate for name, rate in ceilings[0].items() if name.startswith("read"))
-    roofs = {"read in the smallest working set": in_cache}
-    for kind in ("read", "copy"):
-        rates = [row["ceiling_gb_per_s"] for row in points if row["ceiling"].startswith(kind)]
-        if rates:
-            roofs[kind] = float(np.median(rates))
+    smallest, largest = (pick(ceilings, key=lambda c: c["nbytes"]) for pick in (min, max))
+    roofs = {"read in the smallest working set": best_of("read", smallest)}
+    roofs |= {kind: best_of(kind, largest) for kind in ("read", "copy")}
     for dashes, (kind, rate) in zip(("--", "-", "-."), roofs.items(), strict=False):
         roof = np.minimum(peak, rate * span)
         axes.plot(span, roof, color="0.55", linestyle=dashes, label=f"{kind}: {rate:.0f} GB/s")
