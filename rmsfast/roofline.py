@@ -38,7 +38,7 @@ WIDTH = 80
 ROW_TITLES = (
     f"{'call':28}{'threads':>8}{'GB/s':>8}{'ceiling':>8}{'share':>8}{'p10-p90':>12}{'ulps':>6}"
 )
-RATIO_TITLES = f"{'call':28}{'size':>9}{'threads':>8}{'ratio':>8}{'p10-p90':>13}{'GB/s':>8}"
+RATIO_TITLES = f"{'call':28}{'size':>9}{'threads':>8}{'ratio':>7}{'p10-p90':>13}{'rates':>8}"
 
 
 def measure(
@@ -219,11 +219,11 @@ def first_touch(nbytes: int) -> dict[str, Any]:
 
 
 def compare(old: Report, new: Report) -> list[dict[str, Any]]:
-    """Ratios of the shares of the ceiling in two reports, new over old, the smallest first.
+    """Ratios of the shares of the ceiling in two reports, new over old, the smallest last.
 
     A share is a ratio taken in turn with the ceiling, so that a machine which was busier, or a
     faster one, does not count as progress. `low` and `high` bound the ratio: the 10th percentile
-    of one share over the 90th of the other.
+    of one share over the 90th of the other. It is `quiet` if neither row was disturbed.
     """
     earlier = {key(row): row for row in old["rows"]}
     both = [(earlier[key(row)], row) for row in new["rows"] if key(row) in earlier]
@@ -236,15 +236,16 @@ def compare(old: Report, new: Report) -> list[dict[str, Any]]:
             "low": row["p10"] / before["p90"],
             "high": row["p90"] / before["p10"],
             "rate_ratio": row["gb_per_s"] / before["gb_per_s"],
+            "quiet": row["quiet"] and before["quiet"],
         }
         for before, row in both
     ]
-    return sorted(ratios, key=lambda ratio: ratio["ratio"])
+    return sorted(ratios, key=lambda ratio: ratio["ratio"], reverse=True)
 
 
 def agreeing(ratios: Sequence[dict[str, Any]]) -> int:
-    """Count the ratios that are 1 within their spread."""
-    return sum(ratio["low"] <= 1 <= ratio["high"] for ratio in ratios)
+    """Count the ratios of undisturbed rows that are 1 within their spread."""
+    return sum(ratio["quiet"] and ratio["low"] <= 1 <= ratio["high"] for ratio in ratios)
 
 
 def key(row: dict[str, Any]) -> tuple[str, int, int]:
@@ -253,8 +254,8 @@ def key(row: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def failed(ratios: Sequence[dict[str, Any]], least: float) -> list[dict[str, Any]]:
-    """Ratios below the least that is allowed, by more than their spread explains."""
-    return [ratio for ratio in ratios if ratio["high"] < least]
+    """Ratios of undisturbed rows below what is allowed, by more than their spread explains."""
+    return [ratio for ratio in ratios if ratio["quiet"] and ratio["high"] < least]
 
 
 # Lines that people read ---------------------------------------------------------------------------
@@ -335,5 +336,17 @@ def ratio_line(ratio: dict[str, Any]) -> str:
     """One row of a comparison."""
     return (
         f"{ratio['problem']:28}{human(ratio['working_set']):>9}{ratio['threads']:8}"
-        f"{ratio['ratio']:8.3f}  {ratio['low']:.3f}-{ratio['high']:.3f}{ratio['rate_ratio']:8.3f}"
+        f"{ratio['ratio']:7.3f}  {ratio['low']:.3f}-{ratio['high']:.3f}{ratio['rate_ratio']:8.3f}"
+        + " *"
+        * (not ratio["quiet"])
     )
+
+
+def verdict(ratios: Sequence[dict[str, Any]], least: float | None) -> str:
+    """How many ratios are below what is allowed, if anything is said of it, and how many agree."""
+    quiet = sum(ratio["quiet"] for ratio in ratios)
+    below = (
+        "" if least is None else f"{len(failed(ratios, least))} of {len(ratios)} below {least}; "
+    )
+    notes = f" ({len(ratios) - quiet} disturbed, *)" if quiet < len(ratios) else ""
+    return f"{below}{agreeing(ratios)} of {quiet} are 1 within their spread{notes}"

@@ -251,9 +251,9 @@ def test_measure_marks_a_wrong_answer(monkeypatch):
     assert shown[-1].endswith("WRONG")
 
 
-def row(share, p10, p90, rate=10.0, problem="rms float32 rows"):
-    size = {"working_set": 1 << 20, "threads": 2}
-    return {"problem": problem, **size, "share": share, "p10": p10, "p90": p90, "gb_per_s": rate}
+def row(share, p10, p90, rate=10.0, problem="rms float32 rows", quiet=True):
+    about = {"problem": problem, "working_set": 1 << 20, "threads": 2, "quiet": quiet}
+    return about | {"share": share, "p10": p10, "p90": p90, "gb_per_s": rate}
 
 
 def test_compare_gives_ratios_of_shares_with_their_spread():
@@ -264,9 +264,12 @@ def test_compare_gives_ratios_of_shares_with_their_spread():
     assert ratio["high"] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize(("low", "high", "agree"), [(0.9, 1.1, 1), (1.0, 1.0, 1), (1.01, 1.2, 0)])
-def test_agreeing_counts_ratios_that_may_be_one(low, high, agree):
-    assert roofline.agreeing([{"low": low, "high": high}]) == agree
+@pytest.mark.parametrize(
+    ("low", "high", "quiet", "agree"),
+    [(0.9, 1.1, True, 1), (1.0, 1.0, True, 1), (1.01, 1.2, True, 0), (0.9, 1.1, False, 0)],
+)
+def test_agreeing_counts_undisturbed_ratios_that_may_be_one(low, high, quiet, agree):
+    assert roofline.agreeing([{"low": low, "high": high, "quiet": quiet}]) == agree
 
 
 SWEEP = hardware.Sweep("read, 1 row", "read", 1, 1, lambda: None)
@@ -392,8 +395,59 @@ def test_bench_compare_fails_where_all_of_the_spread_is_less(tmp_path, capsys, l
     assert lines[1].split() == expected + ["FAILED"] * status
     assert lines[2:] == [
         "median of 1 ratios of shares of the ceiling, new over old: 0.500",
-        "0 of them are 1 within their spread",
+        ("" if least is None else f"{status} of 1 below {least}; ")
+        + "0 of 1 are 1 within their spread",
     ]
+
+
+@pytest.mark.parametrize("disturbed", ["old", "new"])
+def test_bench_compare_neither_fails_nor_agrees_by_disturbed_rows(tmp_path, capsys, disturbed):
+    for name, share in (("old", 0.5), ("new", 0.25)):
+        rows = [row(0.5, 0.5, 0.5, problem="same")]
+        rows += [row(share, share, share, problem="less", quiet=name != disturbed)]
+        rows += [row(0.5, 0.5, 0.5, problem="same too", quiet=name != disturbed)]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"rows": rows}))
+    files = [str(tmp_path / f"{name}.json") for name in ("old", "new")]
+    assert main(["bench", "--compare", *files, "--fail-under", "0.9"]) == 0
+    titles, same, too, less, _, verdict = capsys.readouterr().out.splitlines()
+    assert titles.split()[-1] == "rates"
+    assert (same.split()[0], too.split()[-1], less.split()[-1]) == ("same", "*", "*")
+    assert less.startswith("less")
+    assert verdict == "0 of 3 below 0.9; 1 of 1 are 1 within their spread (2 disturbed, *)"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"share": value} for value in (0, -0.5, math.nan, math.inf, "0.5", None, 10**400)),
+        {"p10": 0.0},
+        {"gb_per_s": 0.0},
+        {"working_set": "1 MiB"},
+        {"problem": ["rms"]},
+        {"quiet": None},
+    ],
+    ids=str,
+)
+def test_bench_compare_names_a_damaged_file(tmp_path, monkeypatch, capsys, damage):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "whole.json").write_text(json.dumps({"rows": [row(0.5, 0.5, 0.5)]}))
+    (tmp_path / "damaged.json").write_text(json.dumps({"rows": [row(0.5, 0.5, 0.5) | damage]}))
+    assert main(["bench", "--compare", "whole.json", "damaged.json"]) == 2
+    expected = "rmsfast: damaged.json: not a file that rmsfast bench --json wrote\n"
+    assert capsys.readouterr() == ("", expected)
+
+
+@pytest.mark.parametrize("missing", list(row(1, 1, 1)))
+def test_bench_compare_names_a_file_in_which_something_is_missing(
+    tmp_path, monkeypatch, capsys, missing
+):
+    monkeypatch.chdir(tmp_path)
+    found = row(0.5, 0.5, 0.5)
+    del found[missing]
+    (tmp_path / "x.json").write_text(json.dumps({"rows": [found]}))
+    assert main(["bench", "--compare", "x.json", "x.json"]) == 2
+    expected = "rmsfast: x.json: not a file that rmsfast bench --json wrote\n"
+    assert capsys.readouterr() == ("", expected)
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,7 @@ def test_bench_in_a_pipe_and_on_a_terminal_prints_what_it_stores(tmp_path, run):
 @pytest.mark.parametrize("run", [on_a_terminal, in_a_pipe])
 def test_bench_of_stored_runs_in_a_pipe_and_on_a_terminal_prints_ratios(tmp_path, run):
     row = {"problem": "rms float32 rows", "working_set": 1 << 20, "threads": 1, "gb_per_s": 10.0}
+    row["quiet"] = True
     for name, share in (("old.json", 0.5), ("new.json", 0.25)):
         figures = dict.fromkeys(("share", "p10", "p90"), share)
         (tmp_path / name).write_text(json.dumps({"rows": [row | figures]}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def info(as_json: bool) -> None:
     "--fail-under",
     type=float,
     metavar="RATIO",
-    help="With --compare: exit 1 if a ratio and all of its spread are less.",
+    help="With --compare: exit 1 if a ratio of undisturbed rows and all of its spread are less.",
 )
 def bench(
     quick: bool,
@@ -83,6 +84,8 @@ def bench(
     if compare:
         if output or plot or quick:
             raise ValueError("bench: --compare goes with --fail-under only")
+        if fail_under is not None and not 0 < fail_under < math.inf:
+            raise ValueError(f"bench: --fail-under must be finite and > 0, got {fail_under}")
         old, new = (_stored_report(path) for path in compare)
         return _print_comparison(roofline.compare(old, new), fail_under)
     if fail_under is not None:
@@ -101,15 +104,24 @@ def bench(
 def _stored_report(path: str) -> dict[str, Any]:
     try:
         report = json.loads(Path(path).read_bytes())
-        for row in report["rows"]:
-            row["problem"], row["working_set"], row["threads"], row["p10"] / row["p90"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(f"{path}: not a file that rmsfast bench --json wrote") from None
+        whole = all(_is_whole(row) for row in report["rows"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{path}: not a file that rmsfast bench --json wrote")
     return report  # type: ignore[no-any-return]
 
 
+def _is_whole(row: dict[str, Any]) -> bool:
+    """Whether a row has all that a comparison needs."""
+    counts = all(isinstance(row[name], int) for name in ("working_set", "threads"))
+    figures = [row[name] for name in ("share", "p10", "p90", "gb_per_s")]
+    usual = all(math.isfinite(figure) and figure > 0 for figure in figures)
+    return isinstance(row["problem"], str) and isinstance(row["quiet"], bool) and counts and usual
+
+
 def _print_comparison(ratios: list[dict[str, Any]], least: float | None) -> int:
-    """Print ratios, the smallest first, and return 1 if one is beyond what is allowed."""
+    """Print ratios, the smallest last, and return 1 if one is beyond what is allowed."""
     from statistics import median
 
     from rmsfast import roofline
@@ -124,5 +136,5 @@ def _print_comparison(ratios: list[dict[str, Any]], least: float | None) -> int:
     click.echo(
         f"median of {len(ratios)} ratios of shares of the ceiling, new over old: {middle:.3f}"
     )
-    click.echo(f"{roofline.agreeing(ratios)} of them are 1 within their spread")
+    click.echo(roofline.verdict(ratios, least))
     return int(bool(failed))
