@@ -1,7 +1,9 @@
 """`rmsfast bench` with the ceilings and problems that it stands on, and the suite in bench/."""
 
+import errno
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -19,7 +21,7 @@ from rmsfast.problems import PROBLEMS
 testing = pytest.importorskip("click.testing")
 pytest.importorskip("rich")
 
-from rmsfast.cli import cli, main  # noqa: E402 - needs click
+from rmsfast.cli import _options, cli, main  # noqa: E402 - needs click
 
 SMALL = 1 << 14
 PLAIN = [p for p in PROBLEMS if p.name in ("rms float32 rows", "unit_rms float32 rows")]
@@ -455,7 +457,24 @@ def test_bench_compare_names_a_file_in_which_something_is_missing(
     [
         (["--fail-under", "0.9"], "bench: --fail-under needs --compare"),
         (["--compare", "a", "b", "--quick"], "bench: --compare goes with --fail-under only"),
+        *(
+            (
+                ["--compare", "empty.json", "empty.json", f"--fail-under={least}"],
+                f"bench: --fail-under must be finite and > 0, got {float(least)}",
+            )
+            for least in ("0", "-1", "nan", "inf")
+        ),
+        (
+            ["--compare", "rows.json"],
+            "Option '--compare' requires 2 arguments (see rmsfast bench --help)",
+        ),
         (["--json", "absent/x.json"], "absent/x.json: no such folder"),
+        (["--json", "folder"], "folder: Is a directory"),
+        (["--plot", "folder.png"], "folder.png: Is a directory"),
+        (
+            ["--json", "x.png", "--plot", "./x.png"],
+            "bench: --json and --plot must name two files, got x.png and ./x.png",
+        ),
         (["--plot", "x.pdf"], "x.pdf: a plot must end in .png, got '.pdf'"),
         (["--compare", "rows.json", "a"], "rows.json: not a file that rmsfast bench --json wrote"),
         (["--compare", "empty.json", "empty.json"], "bench: the two files have no row in common"),
@@ -464,10 +483,30 @@ def test_bench_compare_names_a_file_in_which_something_is_missing(
 )
 def test_bench_refusal_is_one_line(tmp_path, monkeypatch, capsys, arguments, fault):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(roofline, "measure", None)
+    for name in ("folder", "folder.png"):
+        (tmp_path / name).mkdir()
     (tmp_path / "rows.json").write_text('{"rows": [1]}')
     (tmp_path / "empty.json").write_text('{"rows": []}')
     assert main(["bench", *arguments]) == 2
     assert capsys.readouterr() == ("", f"rmsfast: {fault}\n")
+
+
+def test_bench_refuses_a_file_that_cannot_be_written_before_it_measures(monkeypatch, capsys):
+    def refuse(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(roofline, "measure", None)
+    assert main(["bench", "--json", "x.json"]) == 2
+    assert capsys.readouterr() == ("", "rmsfast: x.json: Permission denied\n")
+
+
+def test_check_writable_leaves_files_as_they_were(tmp_path):
+    (tmp_path / "old.json").write_text("old")
+    _options.check_writable(str(tmp_path / "old.json"), str(tmp_path / "new.json"), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
+    assert (tmp_path / "old.json").read_text() == "old"
 
 
 def test_bench_prints_and_stores_a_report(tmp_path, monkeypatch, report):

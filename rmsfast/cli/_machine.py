@@ -91,6 +91,9 @@ def bench(
     if fail_under is not None:
         raise ValueError("bench: --fail-under needs --compare")
     _options.check_outputs(plot=plot, others=[output])
+    if output and plot and Path(output).resolve() == Path(plot).resolve():
+        raise ValueError(f"bench: --json and --plot must name two files, got {output} and {plot}")
+    _options.check_writable(output, plot)
     report = roofline.measure(quick=quick, show=click.echo)
     if output:
         Path(output).write_text(json.dumps(report, indent=1) + "\n")

@@ -144,6 +144,13 @@ def options_named(text: str) -> str:
 class _Command(click.Command):
     """A command that names its options where the functions it calls name their arguments."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # which click forgets where an option lacks an argument
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -210,3 +217,12 @@ def check_outputs(
             raise ValueError(f"{plot}: a plot must end in .png, got {Path(plot).suffix!r}")
         if not find_spec("matplotlib"):
             raise ValueError('--plot needs matplotlib, try: pip install "rmsfast[plot]"')
+
+
+def check_writable(*paths: str | None) -> None:
+    """Refuse, before any work, files that cannot be written, as the system does."""
+    for path in filter(None, paths):
+        is_new = not os.path.lexists(path)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+        if is_new:
+            os.remove(path)
