@@ -21,8 +21,12 @@ Report = dict[str, Any]
 CONVENTION = (
     "A GB is 1e9 bytes. A reduction counts each array that it reads once; a scaling and a copy "
     "count what they read and what they write. Gains, and what the hardware reads before it "
-    "writes, are not counted. A copy has half of the working set as source, half as target. In a "
-    "row with a * other work took CPUs from the calls."
+    "writes, are not counted. A copy has half of the working set as source, half as target. The "
+    "ceiling is a simple sweep timed in turn with the call: a read for what only reads, a copy for "
+    "what writes. share: rate of the call over the ceiling, the median of its visits; p10-p90: its "
+    "spread over them; ulps: the largest error. Small working sets show the cost of a call. A "
+    "share above 100% means that the call beat the simple sweep. In a row with a * other work took "
+    "CPUs from the calls."
 )
 # Of a last-level cache whose size cannot be read.
 USUAL_CACHE = 1 << 25
@@ -321,9 +325,14 @@ def threads_text(count: int) -> str:
     return f"{count} thread{'s'[: count > 1]}"
 
 
+def percent(share: float) -> str:
+    """Share of the ceiling to two digits, or one decimal."""
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
+
+
 def row_line(row: dict[str, Any]) -> str:
     """One row of the table."""
-    spread = f"{row['p10']:.0%}-{row['p90']:.0%}"
+    spread = f"{percent(row['p10'])}-{percent(row['p90'])}"
     notes = " *" * (not row["quiet"]) + " WRONG" * (not row["right"])
     return (
         f"{row['problem']:28}{row['threads']:8}{row['gb_per_s']:8.1f}"

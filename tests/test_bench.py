@@ -203,6 +203,9 @@ def test_measure_states_ceiling_error_and_what_is_kept_apart(report):
     assert report["first_touch"]["seconds"] > 0
     assert report["first_call_seconds"].keys() == {p.name for p in PLAIN}
     assert "count what they read and what they write" in report["convention"]
+    for title in ("share", "p10-p90", "ulps"):
+        assert f"{title}: " in report["convention"]
+        assert title in roofline.ROW_TITLES
     assert len(report["ceilings"]) == 2 * len({row["threads"] for row in report["rows"]})
 
 
@@ -251,6 +254,13 @@ def test_measure_marks_a_wrong_answer(monkeypatch):
     )
     assert not any(row["right"] for row in found["rows"])
     assert shown[-1].endswith("WRONG")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"), [(0.003, "0.3%"), (0.096, "9.6%"), (0.1, "10%"), (1.052, "105%")]
+)
+def test_percent_has_a_decimal_below_ten(share, text):
+    assert roofline.percent(share) == text
 
 
 def row(share, p10, p90, rate=10.0, problem="rms float32 rows", quiet=True):
@@ -536,6 +546,42 @@ def test_bench_plot_is_a_picture_800_pixels_wide(tmp_path, report):
     header = (tmp_path / "x.png").read_bytes()[:24]
     assert header.startswith(b"\x89PNG")
     assert int.from_bytes(header[16:20], "big") == 800
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"), [((32.0, 64.0), "60"), ((3.0, 90.0), "50"), ((0.3, 900.0), "100")]
+)
+def test_ticks_of_rates_are_plain_numbers(rates, expected):
+    pytest.importorskip("matplotlib")
+    from rmsfast.plots import _bench, _figure
+
+    drawn = _figure.figure([3.0])
+    axes = drawn.add_subplot()
+    axes.plot([1, 2], rates)
+    axes.set_yscale("log")
+    _bench.plain_along(axes)
+    drawn.canvas.draw()
+    low, high = axes.get_ylim()
+    both = zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+    shown = [label.get_text() for place, label in both if low <= place <= high]
+    assert expected in shown
+    assert len(shown) > 2
+    assert [f"{float(text):g}" for text in shown] == shown
+
+
+def test_plot_draws_the_ceilings_of_the_report(report):
+    pytest.importorskip("matplotlib")
+    from rmsfast.plots import _bench, _figure
+
+    axes = _figure.figure([5.0]).add_subplot()
+    most = [c for c in report["ceilings"] if c["threads"] == report["ceilings"][-1]["threads"]]
+    rows = [row for row in report["rows"] if row["threads"] == most[-1]["threads"]]
+    _bench.roofline(axes, report, rows, most)
+    labels = axes.get_legend_handles_labels()[1]
+    for kind in ("read", "copy"):
+        assert f"{kind}: {_bench.best_of(kind, most[-1]):.0f} GB/s" in labels
+        reached = [row["ceiling_gb_per_s"] for row in rows if row["ceiling"].startswith(kind)]
+        assert max(_bench.best_of(kind, ceiling) for ceiling in most) >= max(reached)
 
 
 def test_legend_of_the_roofline_covers_no_mark(report):

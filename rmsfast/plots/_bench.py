@@ -33,7 +33,7 @@ def report(measured: Report, path: str) -> None:
         axes = drawn.add_subplot(grid[index // 2, index % 2])
         bandwidth(axes, chosen, ceilings)
         mark_caches(axes, measured["machine"]["caches"])
-        axes.set_title(title, fontsize=10)
+        axes.set_title(title, fontsize=10, pad=16)  # above the names of caches
     roofline(drawn.add_subplot(grid[lines, :]), measured, rows, ceilings)
     about = measured["machine"]
     drawn.suptitle(f"{about['cpu']}, {most} threads, NumPy {about['numpy']}", fontsize=11)
@@ -71,6 +71,7 @@ def bandwidth(axes: Axes, lines: dict[str, list[Row]], ceilings: Sequence[Row]) 
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     bytes_along(axes, sizes)
+    plain_along(axes)
     axes.set_ylabel("GB/s", fontsize=9)
     axes.tick_params(labelsize=8)
     legend_below(axes, -0.25)
@@ -95,17 +96,16 @@ def legend_below(axes: Axes, bottom: float) -> None:
 
 
 def mark_caches(axes: Axes, caches: dict[str, int]) -> None:
-    """Draw a vertical line at the size of each cache."""
+    """Draw a vertical line at the size of each cache, with its name above."""
     for name, size in caches.items():
         axes.axvline(size, color="0.75", linewidth=0.8, linestyle=":", zorder=0)
         axes.annotate(
             name,
-            (size, 0.03),
+            (size, 1.02),  # above the panel, where no line runs
             xycoords=("data", "axes fraction"),
             fontsize=8,
             color="0.35",
-            rotation=90,
-            ha="right",
+            ha="center",
             va="bottom",
         )
 
@@ -120,6 +120,17 @@ def bytes_along(axes: Axes, sizes: Sequence[int]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticklabels([f"{1 << power % 10} {' KMGT'[power // 10]}iB" for power in powers])
     axes.set_xlabel("working set", fontsize=9)
+
+
+def plain_along(axes: Axes) -> None:
+    """Name numbers on the vertical axis, which is logarithmic, as 60, not as a power of ten."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axes.get_ylim()
+    named = range(1, 10) if high < 10 * low else (1, 2, 5) if high < 200 * low else (1,)
+    axes.yaxis.set_major_locator(LogLocator(subs=named))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def roofline(axes: Axes, measured: Report, rows: Sequence[Row], ceilings: Sequence[Row]) -> None:
