@@ -288,11 +288,16 @@ def parallel_region() -> threading.Lock:
 
 def _in_parallel(run: Callable[..., None], args: Args, begin: int, end: int, workers: int) -> None:
     """Run a kernel on many threads, each on one run of the units."""
-    global _awake_until
     job = _job()
     job[1], job[2], job[3] = begin, end, workers
     job[4], job[5] = perf_counter() > _awake_until, 0
     run(*args, -1, job.buffer_info()[0])
+    note_awake()
+
+
+def note_awake() -> None:
+    """Note that Numba's threads have just worked."""
+    global _awake_until
     _awake_until = perf_counter() + AWAKE
 
 

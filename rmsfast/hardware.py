@@ -175,6 +175,7 @@ def alone(threads: int, kernel: Any, *args: Any) -> None:
             _launch.call(kernel, args)
         finally:
             numba.set_num_threads(before)
+    _launch.note_awake()
 
 
 def seconds(call: Callable[[], object]) -> float:
