@@ -30,7 +30,6 @@ MAIN = 1 << 26
 LARGE = 1 << 28
 LEAST_BYTES = 1 << 16  # for less, what counts is the time of a call, and there is no ceiling
 LEAST_ROUNDS = 3
-LEAST_TIMED = 0.002  # seconds: so many calls in a row, that what a cache keeps has settled
 SHORT = 0.02  # seconds: libraries whose threads wake slowly may take 5 ms more at first
 PATIENCE = 1.5  # seconds for one peer, once it had the least rounds
 HEADING = """\
@@ -113,10 +112,10 @@ def measure(problem: Problem, size: int, rounds: int) -> dict[str, Any]:
     entry = visits.Entry(problem, size, ceilings, rounds)
     case = entry.check(problem.arrays(size))
     if ceilings:
-        hardware.pair(case.call, ceilings[threads], LEAST_TIMED)  # caches settle
+        hardware.pair(case.call, ceilings[threads])  # caches settle
     for number in range(visits.TRIES * rounds):
         if entry.is_due(number):
-            entry.take(case, LEAST_TIMED)
+            entry.take(case)
     row = entry.about | {"size": size} | (entry.rate(threads) if ceilings else {})
     del entry, ceilings  # their memory
     peers = peers_of(problem, case)
@@ -148,7 +147,7 @@ def beside_peer(case: Case, peer: Callable[[], Any], rounds: int) -> dict[str, A
         len(times) < rounds and time.perf_counter() - start < PATIENCE
     ):
         turns = [
-            [hardware.seconds_each(call, LEAST_TIMED, SHORT) for call in (peer, case.call)]
+            [hardware.seconds_each(call, SHORT) for call in (peer, case.call)]
             for _ in range(hardware.TURNS)
         ]
         taken, own = np.min(turns, axis=0)

@@ -30,7 +30,7 @@ HUGE_PAGE = 1 << 21
 # Seconds: a smaller working set is swept repeatedly, so that waking the threads does not count.
 LEAST_SWEPT = 0.00025
 LEAST_BYTES = 1 << 26  # swept at least, so that what a cache keeps settles
-LEAST_TIMED = 0.0005  # seconds: shorter calls are timed many at a time
+LEAST_TIMED = 0.001  # seconds: shorter calls are timed many at a time, and caches settle
 PLACES = 8  # in which a small working set is tried
 THREADS = "/proc/self/task"  # a folder for each thread of the process
 LEAST_CHOSEN = 0.06  # seconds for the choice of a method
@@ -240,7 +240,7 @@ def ceiling(
     return methods[measured.index(max(measured))]
 
 
-def pair(call: Callable[[], object], ceiling: Sweep, least: float = LEAST_TIMED) -> Pair:
+def pair(call: Callable[[], object], ceiling: Sweep) -> Pair:
     """Time a call and the ceiling in turn; a pair of short ones is the best of `TURNS` turns.
 
     What disturbs a machine only ever takes time, so the best of a few turns is what it can do, and
@@ -250,7 +250,7 @@ def pair(call: Callable[[], object], ceiling: Sweep, least: float = LEAST_TIMED)
 
     def turn() -> Pair:
         wall, quiet = busy_seconds(ceiling)
-        return Pair(seconds_each(call, least), wall, quiet)
+        return Pair(seconds_each(call), wall, quiet)
 
     taken = turns(turn)
     best = min(taken, key=lambda pair: pair.ceiling)
@@ -266,10 +266,8 @@ def turns(turn: Callable[[], T]) -> list[T]:
     return found
 
 
-def seconds_each(
-    call: Callable[[], object], least: float = LEAST_TIMED, short: float = WAKING
-) -> float:
-    """Wall time of a call; of one that takes less than the least time, in as many in a row.
+def seconds_each(call: Callable[[], object], short: float = WAKING) -> float:
+    """Wall time of a call; of one that takes less than `LEAST_TIMED`, in as many in a row.
 
     A short call counts once caches have settled, as a sweep does.
     """
@@ -277,7 +275,7 @@ def seconds_each(
     if taken < short:
         for _ in range(SETTLING):
             taken = seconds(call)
-        count = math.ceil(least / taken)
+        count = math.ceil(LEAST_TIMED / taken)
         if count > 1:
             taken = seconds(lambda: [call() for _ in range(count)]) / count
     return taken

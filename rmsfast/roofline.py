@@ -37,7 +37,7 @@ PART = 4
 QUICK_BYTES = 1 << 28
 QUICK_DTYPES = ("float32", "bfloat16")
 ROUNDS = 9
-QUICK_ROUNDS, FEWEST_ROUNDS = 6, 5  # of a short run, and in its largest working set
+QUICK_ROUNDS, FEWEST_ROUNDS = 7, 5  # of a short run, and in its largest working set
 WIDTH = 80
 ROW_TITLES = (
     f"{'call':28}{'threads':>8}{'GB/s':>8}{'ceiling':>8}{'share':>8}{'p10-p90':>12}{'ulps':>6}"
@@ -61,7 +61,7 @@ def measure(
         Few working sets, thread counts, rounds and dtypes: some seconds once all is compiled.
     problems : sequence of Problem, default all
     sizes : sequence of int, default from half of the first cache to `FAR` times the last, bytes
-    rounds : int, default 9; 6 if quick, 5 then in the largest working set
+    rounds : int, default 9; 7 if quick, 5 then in the largest working set
         Visits of each problem, in rounds through all of them.
     show : callable
         Is given the lines of a report that people read, as they come.

@@ -316,8 +316,8 @@ def test_seconds_each_times_many_short_calls_at_once(monkeypatch):
         return next(taken)
 
     monkeypatch.setattr(hardware, "seconds", seconds)
-    assert hardware.seconds_each(lambda: calls.append(1)) == pytest.approx(2e-4 / 10)
-    assert len(calls) == 4 + 10  # 10 of 50 us take as long as is needed
+    assert hardware.seconds_each(lambda: calls.append(1)) == pytest.approx(2e-4 / 20)
+    assert len(calls) == 4 + 20  # 20 of 50 us take as long as is needed
 
 
 def test_cpu_seconds_counts_other_threads_at_once():
@@ -343,7 +343,7 @@ def disturbed(monkeypatch):
     """The first pair of each call is disturbed, and half as fast; says what was called."""
     calls = {}
 
-    def pair(call, _ceiling, _least):
+    def pair(call, _ceiling):
         calls.setdefault(id(call.func), []).append(call.keywords.get("x", call.args[0]))
         first = len(calls[id(call.func)]) == 1
         return hardware.Pair(4.0 if first else 2.0, 1.0, not first)
