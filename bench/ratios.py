@@ -31,7 +31,7 @@ LARGE = 1 << 28
 LEAST_BYTES = 1 << 16  # for less, what counts is the time of a call, and there is no ceiling
 LEAST_ROUNDS = 3
 SHORT = 0.02  # seconds: libraries whose threads wake slowly may take 5 ms more at first
-PATIENCE = 1.5  # seconds for one peer, once it had the least rounds
+PATIENCE = 1.5  # seconds for all turns of a pair, and for one peer that had the least rounds
 HEADING = """\
 Call, size of its first array, and time; from 64 KiB on its rate, and the share of the ceiling that
 this is (p10-p90); the largest error; how many times as fast as the fastest NumPy expression and as
@@ -115,7 +115,7 @@ def measure(problem: Problem, size: int, rounds: int) -> dict[str, Any]:
         hardware.pair(case.call, ceilings[threads])  # caches settle
     for number in range(visits.TRIES * rounds):
         if entry.is_due(number):
-            entry.take(case)
+            entry.take(case, PATIENCE)
     row = entry.about | {"size": size} | (entry.rate(threads) if ceilings else {})
     del entry, ceilings  # their memory
     peers = peers_of(problem, case)

@@ -41,7 +41,7 @@ MODULES = (  # those that define kernels
     "_window_kernels",
 )
 # Less work is done sooner than a second thread is woken: measured by bench/scaling.py on two CPUs,
-# threads pay from 2.1 to 9.8 MiB in calls after a pause, and from 0.5 MiB while they are awake.
+# threads pay from 1.7 to 2.9 MiB in calls after a pause, and from 0.3 to 1.1 MiB while awake.
 PARALLEL_BYTES = 1 << 21
 AWAKE_BYTES = 3 << 18
 AWAKE = 0.001  # seconds that threads look for more work before they sleep; GNU OpenMP's 2 or more

@@ -240,7 +240,7 @@ def ceiling(
     return methods[measured.index(max(measured))]
 
 
-def pair(call: Callable[[], object], ceiling: Sweep) -> Pair:
+def pair(call: Callable[[], object], ceiling: Sweep, short: float = SHORT) -> Pair:
     """Time a call and the ceiling in turn; a pair of short ones is the best of `TURNS` turns.
 
     What disturbs a machine only ever takes time, so the best of a few turns is what it can do, and
@@ -252,16 +252,16 @@ def pair(call: Callable[[], object], ceiling: Sweep) -> Pair:
         wall, quiet = busy_seconds(ceiling)
         return Pair(seconds_each(call), wall, quiet)
 
-    taken = turns(turn)
+    taken = turns(turn, short)
     best = min(taken, key=lambda pair: pair.ceiling)
     return best._replace(call=min(pair.call for pair in taken))
 
 
-def turns(turn: Callable[[], T]) -> list[T]:
+def turns(turn: Callable[[], T], short: float) -> list[T]:
     """Results of `TURNS` turns if they are short, else of as many as begin in time."""
     start = time.perf_counter()
     found = [turn()]
-    while len(found) < TURNS and time.perf_counter() - start < SHORT:
+    while len(found) < TURNS and time.perf_counter() - start < short:
         found.append(turn())
     return found
 

@@ -66,12 +66,12 @@ class Entry:
             }
         return case
 
-    def take(self, case: Case) -> None:
-        """Take a pair with each number of threads for which one lacks."""
+    def take(self, case: Case, short: float = hardware.SHORT) -> None:
+        """Take a pair with each number of threads for which one lacks; see `hardware.pair`."""
         for threads in self.lacking():
             with threads_set(threads):
                 before = page_faults()
-                self.pairs[threads].append(hardware.pair(case.call, self.ceilings[threads]))
+                self.pairs[threads].append(hardware.pair(case.call, self.ceilings[threads], short))
                 self.faults[threads] += page_faults() - before
 
     def rate(self, threads: int) -> dict[str, Any]:

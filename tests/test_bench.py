@@ -300,11 +300,10 @@ def test_pair_takes_the_best_of_turns(monkeypatch, alone, quiet):
 
 
 def test_pair_takes_one_turn_of_long_calls(monkeypatch):
-    monkeypatch.setattr(hardware, "SHORT", 0.0)
     monkeypatch.setattr(hardware, "busy_seconds", lambda _: (2.0, True))
     calls = iter([0.5])
     monkeypatch.setattr(hardware, "seconds", lambda _: next(calls))
-    assert hardware.pair(lambda: None, SWEEP) == hardware.Pair(0.5, 2.0, True)
+    assert hardware.pair(lambda: None, SWEEP, 0.0) == hardware.Pair(0.5, 2.0, True)
 
 
 def test_seconds_each_times_many_short_calls_at_once(monkeypatch):
@@ -343,7 +342,7 @@ def disturbed(monkeypatch):
     """The first pair of each call is disturbed, and half as fast; says what was called."""
     calls = {}
 
-    def pair(call, _ceiling):
+    def pair(call, _ceiling, _short):
         calls.setdefault(id(call.func), []).append(call.keywords.get("x", call.args[0]))
         first = len(calls[id(call.func)]) == 1
         return hardware.Pair(4.0 if first else 2.0, 1.0, not first)
