@@ -18,7 +18,7 @@ SOURCES = (
     "_partial.py",
     "_layout.py",
     "_compiler.py",
-    "_wake.py",
+    "_parallel.py",
     "_vectors.py",
     "_terms.py",
     "_memory.py",

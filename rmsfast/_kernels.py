@@ -15,9 +15,9 @@ its bytes are swapped.
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
-from rmsfast._compiler import Compiler, exchange_threads, run_entry
+from rmsfast._compiler import Compiler
 from rmsfast._lanes import (
     accumulate,
     cleared,
@@ -46,7 +46,6 @@ from rmsfast._memory import (
 from rmsfast._partial import BLOCK
 from rmsfast._partial import EMPTY as NOTHING
 from rmsfast._vectors import SCRATCH, WIDTH
-from rmsfast._wake import count_in, give_way, leave, processor, word
 
 LOW, HIGH = 2.0**-860, 2.0**980  # sums of squares that lost nothing to the range of float64
 UP, DOWN = 2.0**900, 2.0**-600  # exact factors for blocks beyond
@@ -477,30 +476,3 @@ def roots(partials, out, flags, begin, end):
     """out[row] = sqrt(sum / weight) of a partial."""
     for row in range(begin, end):
         finish(load(partials, row), out, flags, row)
-
-
-# ------------------------------------------------------------------------------ threads
-
-
-@njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
-def in_parallel(entry, args, job):
-    """Run the units of a job on some of Numba's threads, a run of them on each.
-
-    The caller's number of threads stays. More and shorter runs take up to a tenth longer.
-    """
-    begin, end, threads, asleep = word(job, 1), word(job, 2), word(job, 3), word(job, 4)
-    begun = job + 8 * 5
-    home = processor() if asleep else -1
-    before = exchange_threads(threads)
-    for k in prange(threads):
-        if asleep:
-            count_in(begun)
-            if k == 0:
-                give_way(begun, threads)
-            elif processor() == home:
-                leave(home)
-        first = begin + (end - begin) * k // threads
-        run_entry(entry, args, first, begin + (end - begin) * (k + 1) // threads)
-        if asleep and k == 0:
-            give_way(begun, threads)
-    exchange_threads(before)

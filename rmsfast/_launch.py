@@ -39,6 +39,7 @@ MODULES = (  # those that define kernels
     "_complex_kernels",
     "_dose_kernels",
     "_window_kernels",
+    "_parallel",
 )
 # Less work is done sooner than a second thread is woken: measured by bench/scaling.py on two CPUs,
 # threads pay from 1.7 to 2.9 MiB in calls after a pause, and from 0.3 to 1.1 MiB while awake.

@@ -17,7 +17,7 @@ LAYERS = [
     ["_extras", "_forks", "_formats", "_partial", "_layout"],
     [
         "_compiler",
-        "_wake",
+        "_parallel",
         "_vectors",
         "_terms",
         "_memory",
@@ -92,7 +92,7 @@ MODULES = sorted({module_of(path) for path in FILES})
 # Beyond NumPy and the standard library, these import what they are made for.
 MAY_IMPORT = {
     "_compiler": {"numba", "llvmlite"},
-    "_wake": {"numba", "llvmlite"},
+    "_parallel": {"numba", "llvmlite"},
     "_vectors": {"numba", "llvmlite"},
     "_runs": {"numba", "llvmlite"},
     "_lanes": {"numba", "llvmlite"},

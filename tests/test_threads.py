@@ -12,7 +12,7 @@ from processes import check_large, layers, run
 
 import rmsfast
 from rmsfast import _launch
-from rmsfast._wake import TRIES, give_way, leave, processor
+from rmsfast._parallel import TRIES, give_way, leave, processor
 
 
 @pytest.fixture

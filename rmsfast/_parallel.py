@@ -1,4 +1,4 @@
-"""How the threads of a parallel region come to run side by side after they were asleep.
+"""The loop that runs kernels on many threads, and how these come to run side by side.
 
 A thread that is woken may be put on the processor of the one that woke it, which then waits for it
 without giving way: for milliseconds, in virtual machines of few processors at most calls after a
@@ -9,16 +9,18 @@ first thread gives way until the others have begun, and one that begins on its p
 import sys
 
 from llvmlite import ir
-from numba import types
+from numba import njit, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from rmsfast._compiler import exchange_threads, run_entry
 
 I32, I64, ADDRESS = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
 LINUX = sys.platform == "linux"
 MASK_WORDS = 16  # of a set of processors, as many as those of the C library hold
 TRIES = 64  # times to give way to a thread; it may be on its way to another processor
-# Nanoseconds after which others than that thread must have had this processor, who could have it
-# for milliseconds each time; there may be fewer threads than were asked for.
+# Nanoseconds: by then others than such a thread have had this processor, and may have it for
+# milliseconds each time. There may be fewer threads than were asked for.
 PATIENCE = 500_000
 MONOTONIC = 1  # that clock of Linux
 
@@ -112,3 +114,27 @@ def leave(typingctx, number):
         return context.get_dummy_value()
 
     return types.void(number), codegen
+
+
+@njit(nogil=True, error_model="numpy", no_cfunc_wrapper=True, parallel=True)
+def in_parallel(entry, args, job):
+    """Run the units of a job on some of Numba's threads, a run of them on each.
+
+    The caller's number of threads stays. More and shorter runs take up to a tenth longer.
+    """
+    begin, end, threads, asleep = word(job, 1), word(job, 2), word(job, 3), word(job, 4)
+    begun = job + 8 * 5
+    home = processor() if asleep else -1
+    before = exchange_threads(threads)
+    for k in prange(threads):
+        if asleep:
+            count_in(begun)
+            if k == 0:
+                give_way(begun, threads)
+            elif processor() == home:
+                leave(home)
+        first = begin + (end - begin) * k // threads
+        run_entry(entry, args, first, begin + (end - begin) * (k + 1) // threads)
+        if asleep and k == 0:
+            give_way(begun, threads)
+    exchange_threads(before)
